@@ -1,0 +1,52 @@
+"""Every label and annotation the system reads or writes, spelled once."""
+
+from typing import Final
+
+QOS_CLASS: Final = "koordinator.sh/qosClass"
+PRIORITY: Final = "koordinator.sh/priority"
+PRIORITY_CLASS: Final = "koordinator.sh/priority-class"
+EVICTION_ENABLED: Final = "koordinator.sh/eviction-enabled"
+EVICTION_POLICY: Final = "koordinator.sh/eviction-policy"
+EVICTION_PRIORITY: Final = "koordinator.sh/eviction-priority"
+
+RESOURCE_SPEC: Final = "scheduling.koordinator.sh/resource-spec"
+RESOURCE_STATUS: Final = "scheduling.koordinator.sh/resource-status"
+USAGE_THRESHOLDS: Final = "scheduling.koordinator.sh/usage-thresholds"
+PREEMPTION_POLICY: Final = "scheduling.koordinator.sh/preemption-policy"
+EVICTION_COST: Final = "scheduling.koordinator.sh/eviction-cost"
+LOAD_ESTIMATED_SCALING_FACTORS: Final = "scheduling.koordinator.sh/load-estimated-scaling-factors"
+LOAD_ESTIMATED_SECONDS_AFTER_SCHEDULED: Final = "scheduling.koordinator.sh/load-estimated-seconds-after-pod-scheduled"
+LOAD_ESTIMATED_SECONDS_AFTER_INITIALIZED: Final = "scheduling.koordinator.sh/load-estimated-seconds-after-initialized"
+
+NODE_RESERVATION: Final = "node.koordinator.sh/reservation"
+RAW_ALLOCATABLE: Final = "node.koordinator.sh/raw-allocatable"
+COLOCATION_STRATEGY: Final = "node.koordinator.sh/colocation-strategy"
+CPU_RECLAIM_RATIO: Final = "node.koordinator.sh/cpu-reclaim-ratio"
+MEMORY_RECLAIM_RATIO: Final = "node.koordinator.sh/memory-reclaim-ratio"
+EXTENDED_RESOURCE_SPEC: Final = "node.koordinator.sh/extended-resource-spec"
+
+QUOTA_NAME: Final = "quota.scheduling.koordinator.sh/name"
+QUOTA_PARENT: Final = "quota.scheduling.koordinator.sh/parent"
+QUOTA_IS_PARENT: Final = "quota.scheduling.koordinator.sh/is-parent"
+QUOTA_ALLOW_LENT: Final = "quota.scheduling.koordinator.sh/allow-lent-resource"
+QUOTA_TREE_ID: Final = "quota.scheduling.koordinator.sh/tree-id"
+QUOTA_IS_ROOT: Final = "quota.scheduling.koordinator.sh/is-root"
+QUOTA_SHARED_WEIGHT: Final = "quota.scheduling.koordinator.sh/shared-weight"
+QUOTA_NAMESPACES: Final = "quota.scheduling.koordinator.sh/namespaces"
+QUOTA_TOTAL_RESOURCE: Final = "quota.scheduling.koordinator.sh/total-resource"
+QUOTA_PREEMPTIBLE: Final = "quota.scheduling.koordinator.sh/preemptible"
+
+PROFILE_SKIP_UPDATE_RESOURCES: Final = "config.koordinator.sh/skip-update-resources"
+
+LATENCY_SLO: Final = "cotenant.io/latency-slo"
+REQUEUE: Final = "cotenant.io/requeue"
+DEADLINE: Final = "cotenant.io/deadline"
+SIM_USAGE: Final = "cotenant.io/sim-usage"
+SIM_DURATION: Final = "cotenant.io/sim-duration"
+SIM_GRACE: Final = "cotenant.io/sim-grace"
+
+TAINT_NOT_READY: Final = "node.kubernetes.io/not-ready"
+TAINT_UNSCHEDULABLE: Final = "node.kubernetes.io/unschedulable"
+HOSTNAME: Final = "kubernetes.io/hostname"
+ARCH: Final = "kubernetes.io/arch"
+OS: Final = "kubernetes.io/os"

@@ -1,0 +1,67 @@
+"""Machine-readable reasons. They travel with every refusal, throttle and eviction; add, never rename."""
+
+from enum import StrEnum
+
+
+class ReasonCode(StrEnum):
+    """CamelCase on the wire, one meaning each."""
+
+    # Scheduling
+    INSUFFICIENT_RESOURCE = "InsufficientResource"
+    LOAD_THRESHOLD_EXCEEDED = "LoadThresholdExceeded"
+    METRICS_EXPIRED = "MetricsExpired"
+    NODE_SELECTOR_MISMATCH = "NodeSelectorMismatch"
+    NODE_AFFINITY_MISMATCH = "NodeAffinityMismatch"
+    POD_AFFINITY_MISMATCH = "PodAffinityMismatch"
+    TAINT_NOT_TOLERATED = "TaintNotTolerated"
+    NODE_UNSCHEDULABLE = "NodeUnschedulable"
+    NODE_NOT_READY = "NodeNotReady"
+    HOST_PORT_CONFLICT = "HostPortConflict"
+    NO_NODES = "NoNodes"
+    SCHEDULING_GATED = "SchedulingGated"
+    BIND_REJECTED = "BindRejected"
+    QUOTA_EXCEEDED = "QuotaExceeded"
+    QUOTA_STATUS_STALE = "QuotaStatusStale"
+    QUOTA_NON_PREEMPTIBLE_EXCEEDS_MIN = "QuotaNonPreemptibleExceedsMin"
+    QUOTA_UNKNOWN = "QuotaUnknown"
+    GANG_MEMBERS_MISSING = "GangMembersMissing"
+    GANG_DOES_NOT_FIT = "GangDoesNotFit"
+    GANG_FRAGMENTED = "GangFragmented"
+    RESERVATION_NOT_AVAILABLE = "ReservationNotAvailable"
+    CPUSET_UNAVAILABLE = "CpusetUnavailable"
+    NUMA_MISALIGNED = "NumaMisaligned"
+    DEVICE_UNAVAILABLE = "DeviceUnavailable"
+    # Forced removal
+    PREEMPTED = "Preempted"
+    QUOTA_RECLAIMED = "QuotaReclaimed"
+    NODE_HOT = "NodeHot"
+    INTERFERENCE = "Interference"
+    NODE_PRESSURE = "NodePressure"
+    NODE_LOST = "NodeLost"
+    DRAINED = "Drained"
+    SURGE = "Surge"
+    FRAGMENTATION = "Fragmentation"
+    DELETED = "Deleted"
+    # The gate's refusals
+    BUDGET_EXCEEDED = "BudgetExceeded"
+    NO_LANDING_PLACE = "NoLandingPlace"
+    COOL_DOWN = "CoolDown"
+    FROZEN = "Frozen"
+    NOT_EVICTABLE = "NotEvictable"
+    NOT_FOUND = "NotFound"
+    # Running
+    STARTED = "Started"
+    COMPLETED = "Completed"
+    FAILED = "Failed"
+    OOM_KILLED = "OOMKilled"
+    START_FAILED = "StartFailed"
+    CRASH_LOOP_BACK_OFF = "CrashLoopBackOff"
+    ADOPTED = "Adopted"
+    EXIT_STATUS_UNKNOWN = "ExitStatusUnknown"
+    # Enforcement
+    SUPPRESSED = "Suppressed"
+    LATENCY_GUARD = "LatencyGuard"
+    RELEASED = "Released"
+    # Capacity
+    METRICS_MISSING = "MetricsMissing"
+    COLOCATION_DISABLED = "ColocationDisabled"
