@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
-PACKAGES := libs/common services/gateway services/scheduler services/quota services/descheduler services/profiler services/agent apps/cotenant
+PACKAGES := libs/common services/gateway services/scheduler services/quota services/descheduler services/profiler services/agent apps/simulator apps/cotenant
 SOURCES := libs/common/src services/*/src apps/*/src
 
 .PHONY: setup demo test lint fmt type unit lock docs clean

@@ -4,7 +4,7 @@ Handlers run one at a time per subscription and in order. An exception in a hand
 ends the subscription.
 """
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Protocol
@@ -24,8 +24,23 @@ class NoResponderError(BusUnavailableError):
     """A request found nobody who serves its subject."""
 
 
+class BusClosedError(BusUnavailableError):
+    """This handle was closed or cut: nothing goes in or out any more. Not worth a retry."""
+
+
+class RemoteError(BusError):
+    """The service that answered a request failed; the text is its own."""
+
+
 class ConflictError(BusError):
-    """Permanent for this attempt: an expectation (revision, absence, lease) did not hold. Nothing was written."""
+    """Permanent for this attempt: an expectation (revision, absence, lease) did not hold. Nothing was written.
+
+    ``actual`` is the revision that stood there, when the server told it.
+    """
+
+    def __init__(self, message: str, *, actual: int | None = None) -> None:
+        super().__init__(message)
+        self.actual = actual
 
 
 class PayloadTooLargeError(BusError):
@@ -75,8 +90,9 @@ WatchItem = Entry | SnapshotDone | StoreReset
 
 @dataclass(frozen=True, slots=True)
 class Put:
-    """Write a key in a batch. ``expect`` is the revision the key must be at (0: must not exist); None: whatever it is.
+    """Write a key in a batch. ``expect`` is the revision the key must be at; None: whatever it is.
 
+    Zero means that no live value exists: a deleted or expired key counts as absent.
     ``expect_filter`` expects the last revision under a wildcard such as ``uid.*`` instead of the key's.
     """
 
@@ -127,7 +143,7 @@ class Bucket(Protocol):
         """Live keys that match, sorted."""
         ...
 
-    def watch(self, pattern: str = ">") -> AsyncIterator[WatchItem]:
+    def watch(self, pattern: str = ">") -> AsyncGenerator[WatchItem, None]:
         """Current values, SnapshotDone, then changes, for ever. Survives reconnects; tells of a lost store."""
         ...
 
@@ -148,6 +164,11 @@ class Subscription(Protocol):
 
 class Bus(Protocol):
     """One connection. Cutting it (``close``) must leave nothing running."""
+
+    @property
+    def name(self) -> str:
+        """The service that holds this connection."""
+        ...
 
     @property
     def connected(self) -> bool: ...
@@ -178,10 +199,14 @@ class Bus(Protocol):
 
     def events(
         self, subject: str, *, after_sequence: int | None = None, since_ms: int | None = None
-    ) -> AsyncIterator[Received]:
+    ) -> AsyncGenerator[Received, None]:
         """Replay the events stream in order, then follow it. Without a start: only what comes from now on."""
         ...
 
     async def last_event_sequence(self) -> int: ...
+
+    async def wait_failed(self) -> str:
+        """Until this connection is beyond repair; the answer says why. Its service must be started anew."""
+        ...
 
     async def close(self) -> None: ...

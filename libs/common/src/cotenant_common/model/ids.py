@@ -11,8 +11,8 @@ CLUSTER_SCOPE: Final = "-"
 # nats-server closes a client for good over a key of 4,040 characters; Kubernetes names stop at 253 anyway.
 MAX_TOKEN: Final = 512
 _NAMESPACE: Final = uuid.UUID("6f1d1a5e-7f0c-5c0b-9c36-9b5a3f0c7a11")
-_TOKEN: Final = re.compile(r"^[-/=A-Za-z0-9_]+$", re.ASCII)
-_DNS_SUBDOMAIN: Final = re.compile(r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$", re.ASCII)
+_TOKEN: Final = re.compile(r"^[-/=A-Za-z0-9_]+\Z", re.ASCII)
+_DNS_SUBDOMAIN: Final = re.compile(r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*\Z", re.ASCII)
 
 
 class InvalidNameError(ValueError):

@@ -13,6 +13,7 @@ class ReasonCode(StrEnum):
     NODE_SELECTOR_MISMATCH = "NodeSelectorMismatch"
     NODE_AFFINITY_MISMATCH = "NodeAffinityMismatch"
     POD_AFFINITY_MISMATCH = "PodAffinityMismatch"
+    TOPOLOGY_SPREAD_EXCEEDED = "TopologySpreadExceeded"
     TAINT_NOT_TOLERATED = "TaintNotTolerated"
     NODE_UNSCHEDULABLE = "NodeUnschedulable"
     NODE_NOT_READY = "NodeNotReady"

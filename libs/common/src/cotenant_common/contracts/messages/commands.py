@@ -55,7 +55,7 @@ class ApplyRequest(Message):
 
 class ApplyResult(Message):
     kind: str
-    namespace: str | None
+    namespace: str | None = None
     name: str
     action: Literal["created", "configured", "unchanged", "refused"]
     uid: str | None = None

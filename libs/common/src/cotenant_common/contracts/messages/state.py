@@ -20,13 +20,17 @@ class Deletion(Message):
     requeue: bool = False
     """True after an eviction or a lost node: a successor with incarnation + 1 follows in the same write."""
     command_id: str | None = None
+    kind: str | None = None
+    """Kind of the forced removal (``move``, ``drain``, …); None for a user's delete."""
+    data: dict[str, Any] = Field(default_factory=dict)
+    """Numbers behind the decision."""
 
 
 class SpecRecord(Message):
     """Bucket ``specs``: what a user wants, validated and with profiles applied."""
 
     kind: str
-    namespace: str | None
+    namespace: str | None = None
     name: str
     uid: str
     incarnation: int = 0
@@ -43,6 +47,8 @@ class SpecRecord(Message):
     requeue_reason: str | None = None
     evicted: list["Eviction"] = Field(default_factory=list)
     """Forced removals of earlier incarnations, newest last, at most ten."""
+    tells: list[str] = Field(default_factory=list)
+    """Types of the events that this very write announces, so that a restart can announce them again."""
 
 
 class Eviction(Message):
@@ -50,7 +56,7 @@ class Eviction(Message):
 
     at_ms: int
     uid: str
-    node: str | None
+    node: str | None = None
     reason: str
     message: str
     requested_by: str
@@ -213,6 +219,8 @@ class QuotaRuntime(Message):
     runtime: dict[str, int] = Field(default_factory=dict)
     guaranteed: dict[str, int] = Field(default_factory=dict)
     namespaces: list[str] = Field(default_factory=list)
+    problem: str | None = None
+    """Why this quota hangs nowhere and shares nothing, such as a parent that does not exist."""
 
 
 class QuotaLoan(Message):
@@ -220,6 +228,17 @@ class QuotaLoan(Message):
     borrower: str
     resource: str
     amount: int
+
+
+class QuotaChange(Message):
+    """What this generation changed against the one before; the events of the write are derived from it."""
+
+    kind: Literal["borrowed", "returned", "reclaimed", "over"]
+    borrower: str
+    lender: str | None = None
+    resource: str
+    amount: int
+    outstanding: int
 
 
 class QuotaTreeStatus(Message):
@@ -234,6 +253,7 @@ class QuotaTreeStatus(Message):
     total: dict[str, int]
     quotas: list[QuotaRuntime]
     loans: list[QuotaLoan] = Field(default_factory=list)
+    changes: list[QuotaChange] = Field(default_factory=list)
     computed_ms: int
 
 
@@ -268,6 +288,7 @@ class MigrationRecord(Message):
 
     id: str
     pod: PodRef
+    successor_uid: str | None = None
     mode: Literal["move", "reclaim"]
     phase: Literal["Pending", "Running", "Succeeded", "Failed", "Aborted"]
     reason: str

@@ -1,0 +1,165 @@
+"""A bucket kept in memory: the snapshot a service decides on, with the revision it stands for."""
+
+import asyncio
+from collections.abc import Callable
+from contextlib import aclosing
+from typing import Final, Generic, TypeVar
+
+from cotenant_common.bus.protocol import Bucket, Entry, SnapshotDone, StoreReset, WatchItem
+from cotenant_common.contracts import codec
+from cotenant_common.contracts.buckets import is_bookkeeping
+from cotenant_common.contracts.messages.base import Message
+from cotenant_common.telemetry.logging import get_logger
+
+M = TypeVar("M", bound=Message)
+
+OnChange = Callable[[str, M | None, M | None, int], None]
+OnMalformed = Callable[[str, bytes, codec.DecodeError], None]
+_EXCERPT: Final = 48
+_log = get_logger("mirror")
+
+
+class MirrorNotReadyError(Exception):
+    """The snapshot was not complete in time. Deciding on part of a cluster is worse than not deciding."""
+
+
+class BucketMirror(Generic[M]):
+    """``items`` is complete once ``ready``. Callbacks are plain functions, called in the order of the revisions.
+
+    A re-created store is a new world: what it does not hold stays in ``items`` and is listed in ``orphans``, because
+    absence from a new world is no deletion. Writing or deleting an orphan's key settles it.
+    """
+
+    def __init__(
+        self,
+        bucket: Bucket,
+        model: type[M],
+        pattern: str = ">",
+        on_change: OnChange[M] | None = None,
+        on_malformed: OnMalformed | None = None,
+        on_reset: Callable[[], None] | None = None,
+    ) -> None:
+        self.items: dict[str, M] = {}
+        self.orphans: dict[str, M] = {}
+        self.revision = 0
+        self.malformed = 0
+        self._bucket = bucket
+        self._model = model
+        self._pattern = pattern
+        self._on_change = on_change
+        self._on_malformed = on_malformed
+        self._on_reset = on_reset
+        self._revisions: dict[str, int] = {}
+        self._ready = asyncio.Event()
+        self._advanced: list[tuple[int, asyncio.Future[None]]] = []
+        self._unseen: dict[str, M] | None = None
+
+    @property
+    def ready(self) -> bool:
+        return self._ready.is_set()
+
+    def revision_of(self, key: str) -> int | None:
+        return self._revisions.get(key)
+
+    async def run(self) -> None:
+        """Follow the bucket for ever."""
+        async with aclosing(self._bucket.watch(self._pattern)) as watch:
+            async for item in watch:
+                self._take(item)
+
+    async def wait_ready(self, timeout_s: float = 30.0) -> None:
+        """Raise MirrorNotReadyError when the snapshot is not complete in time."""
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._ready.wait()
+        except TimeoutError:
+            raise MirrorNotReadyError(
+                f"expected all of {self._bucket.spec.bucket} within {timeout_s:g} s, "
+                f"got {len(self.items)} keys up to revision {self.revision}"
+            ) from None
+
+    async def wait_revision(self, revision: int, timeout_s: float = 5.0) -> bool:
+        """Until this mirror has applied ``revision``, so that a writer can read its own write; False when late."""
+        if self.revision >= revision:
+            return True
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._advanced.append((revision, future))
+        try:
+            async with asyncio.timeout(timeout_s):
+                await future
+        except TimeoutError:
+            return False
+        return True
+
+    def _take(self, item: WatchItem) -> None:
+        if isinstance(item, Entry):
+            if not is_bookkeeping(item.key):
+                self._apply(item)
+            self._advance(item.revision)
+        elif isinstance(item, SnapshotDone):
+            self._finish_snapshot(item)
+        elif isinstance(item, StoreReset):
+            self._begin_new_world()
+
+    def _apply(self, entry: Entry) -> None:
+        if self._unseen is not None:
+            self._unseen.pop(entry.key, None)
+        self.orphans.pop(entry.key, None)
+        old = self.items.get(entry.key)
+        new = self._decode(entry)
+        if entry.value is None:
+            self.items.pop(entry.key, None)
+            self._revisions.pop(entry.key, None)
+        elif new is None:
+            # The last readable value stays: a message nobody can read is no news about the object.
+            return
+        else:
+            self.items[entry.key] = new
+            self._revisions[entry.key] = entry.revision
+        # The snapshot after a reset repeats what is known, and a deletion of the unknown is none.
+        repeated = old == new and (new is None or self._unseen is not None)
+        if self._on_change is not None and not repeated:
+            self._on_change(entry.key, old, new, entry.revision)
+
+    def _decode(self, entry: Entry) -> M | None:
+        if entry.value is None:
+            return None
+        try:
+            return codec.decode(self._model, entry.value)
+        except codec.DecodeError as error:
+            self.malformed += 1
+            _log.error(
+                "malformed_entry",
+                bucket=self._bucket.spec.bucket,
+                key=entry.key,
+                revision=entry.revision,
+                error=str(error),
+                first_bytes=entry.value[:_EXCERPT].hex(),
+            )
+            if self._on_malformed is not None:
+                self._on_malformed(entry.key, entry.value, error)
+            return None
+
+    def _finish_snapshot(self, done: SnapshotDone) -> None:
+        if self._unseen is not None:
+            self.orphans = self._unseen
+            self._unseen = None
+        self._advance(done.revision)
+        self._ready.set()
+        if self.orphans and self._on_reset is not None:
+            self._on_reset()
+
+    def _begin_new_world(self) -> None:
+        _log.warning("store_recreated", bucket=self._bucket.spec.bucket, known=len(self.items))
+        self._unseen = dict(self.items)
+        self._revisions.clear()
+        self.revision = 0
+
+    def _advance(self, revision: int) -> None:
+        self.revision = max(self.revision, revision)
+        if self._advanced:
+            due = [future for wanted, future in self._advanced if wanted <= self.revision]
+            self._advanced = [(wanted, future) for wanted, future in self._advanced if wanted > self.revision]
+            for future in due:
+                if not future.done():
+                    future.set_result(None)

@@ -1,0 +1,62 @@
+import pytest
+
+from cotenant_common.bus import nats_wire
+from cotenant_common.bus.protocol import BusUnavailableError, ConflictError
+from cotenant_common.contracts.buckets import BINDINGS, BUCKETS, EVENTS_STREAM, HEARTBEATS, SPECS
+
+
+def test_a_position_is_read_from_the_reply_subject_old_and_new() -> None:
+    expected = nats_wire.Position(sequence=42, consumer_sequence=7, pending=3)
+    assert nats_wire.parse_position("$JS.ACK.KV_x.consumer.1.42.7.1700000000.3") == expected
+    assert nats_wire.parse_position("$JS.ACK.domain.hash.KV_x.consumer.1.42.7.1700000000.3.random") == expected
+
+
+def test_a_wrong_sequence_is_a_conflict_that_tells_the_right_one() -> None:
+    answer = b'{"error":{"code":400,"err_code":10071,"description":"wrong last sequence: 12"},"stream":"S","seq":0}'
+    with pytest.raises(ConflictError) as caught:
+        nats_wire.parse_answer(answer)
+    assert caught.value.actual == 12
+
+
+def test_a_server_that_is_not_ready_is_worth_a_retry_and_a_refusal_is_not() -> None:
+    with pytest.raises(BusUnavailableError):
+        nats_wire.parse_answer(b'{"error":{"code":503,"err_code":10008,"description":"system unavailable"}}')
+    with pytest.raises(nats_wire.JetStreamError, match="10052"):
+        nats_wire.parse_answer(b'{"error":{"code":500,"err_code":10052,"description":"no"}}')
+    assert nats_wire.parse_answer(b"") == {}
+
+
+def test_expectations_become_headers() -> None:
+    assert nats_wire.expectation_headers("$KV.b.k", None, None) == {}
+    assert nats_wire.expectation_headers("$KV.b.k", 0, None) == {nats_wire.EXPECTED: "0"}
+    assert nats_wire.expectation_headers("$KV.b.u.n", 3, "$KV.b.u.*") == {
+        nats_wire.EXPECTED: "3",
+        nats_wire.EXPECTED_SUBJECT: "$KV.b.u.*",
+    }
+    assert nats_wire.value_headers(10) == {"Nats-TTL": "10s"}
+    assert nats_wire.deletion_headers()["KV-Operation"] == "PURGE"
+
+
+def test_only_keys_that_expire_are_written_lazily_and_they_take_no_batches() -> None:
+    lazy = [spec.name for spec in BUCKETS if nats_wire.bucket_config(spec).get("persist_mode") == "async"]
+    assert lazy == ["heartbeats", "leases"]
+    assert all(("allow_atomic" in nats_wire.bucket_config(spec)) != (spec.name in lazy) for spec in BUCKETS)
+    assert "persist_mode" not in nats_wire.bucket_config(HEARTBEATS, replicas=3)
+
+
+def test_bucket_streams_keep_one_value_per_key_and_copy_what_is_declared() -> None:
+    config = nats_wire.bucket_config(BINDINGS)
+    assert config["max_msgs_per_subject"] == 1
+    assert config["allow_direct"]
+    assert config["republish"] == {
+        "src": "$KV.cotenant-bindings.*.*",
+        "dest": "cotenant.v1.bound.{{wildcard(2)}}.{{wildcard(1)}}",
+    }
+    assert "republish" not in nats_wire.bucket_config(SPECS)
+    assert nats_wire.stream_config(EVENTS_STREAM)["duplicate_window"] == 120 * 10**9
+
+
+def test_a_server_leaves_out_what_is_zero_so_that_is_no_difference() -> None:
+    wanted = {"name": "S", "max_age": 0, "allow_atomic": True}
+    assert nats_wire.differs(wanted, {"name": "S"}) == {"allow_atomic": True}
+    assert nats_wire.differs(wanted, {"name": "S", "allow_atomic": True, "other": 1}) == {}
