@@ -1,0 +1,72 @@
+"""Samples of one node, averaged over a short window that ends with the newest."""
+
+from collections import deque
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from cotenant_common.model.qos import PriorityBand
+from cotenant_common.model.resources import CPU, MEMORY, ResourceList
+
+
+@dataclass(frozen=True, slots=True)
+class PodSample:
+    band: PriorityBand
+    usage: ResourceList
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One report. A resource that was not measured is missing."""
+
+    at_ms: int
+    node: ResourceList
+    system: ResourceList
+    pods: Mapping[str, PodSample] = field(default_factory=dict)
+
+
+class UsageWindow:
+    """CPU is averaged, for a second of it says little; of memory the newest value counts.
+
+    Pods that the newest sample does not name are gone, whatever the window still holds of them.
+    """
+
+    def __init__(self, length_ms: int) -> None:
+        self._length_ms = length_ms
+        self._samples: deque[Sample] = deque()
+
+    def add(self, sample: Sample) -> bool:
+        """Take a sample; one that is not newer than the last is a repetition or late, and dropped."""
+        if self._samples and sample.at_ms <= self._samples[-1].at_ms:
+            return False
+        self._samples.append(sample)
+        while sample.at_ms - self._samples[0].at_ms >= self._length_ms:
+            self._samples.popleft()
+        return True
+
+    def average(self) -> Sample | None:
+        """None until there is a sample."""
+        if not self._samples:
+            return None
+        newest = self._samples[-1]
+        return Sample(
+            newest.at_ms,
+            _merge(newest.node, (sample.node for sample in self._samples)),
+            _merge(newest.system, (sample.system for sample in self._samples)),
+            {
+                uid: PodSample(
+                    pod.band,
+                    _merge(pod.usage, (one.pods[uid].usage for one in self._samples if uid in one.pods)),
+                )
+                for uid, pod in newest.pods.items()
+            },
+        )
+
+
+def _merge(newest: ResourceList, all_samples: Iterable[ResourceList]) -> dict[str, int]:
+    merged: dict[str, int] = {}
+    cpu = [usage[CPU] for usage in all_samples if CPU in usage]
+    if cpu:
+        merged[CPU] = sum(cpu) // len(cpu)
+    if MEMORY in newest:
+        merged[MEMORY] = newest[MEMORY]
+    return merged
