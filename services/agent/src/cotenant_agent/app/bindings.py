@@ -1,0 +1,114 @@
+"""Which pods are bound to this node: copies of each write as it happens, a full read at the start and now and then."""
+
+import asyncio
+from collections.abc import Callable
+from contextlib import aclosing
+
+from cotenant_common.bus.protocol import Bucket, Bus, BusError, Entry, SnapshotDone
+from cotenant_common.contracts import codec, subjects
+from cotenant_common.contracts.messages.state import Binding
+from cotenant_common.model.ids import encode_token
+from cotenant_common.runtime import requests
+from cotenant_common.telemetry.logging import Logger
+
+_LOOK_EVERY_S = 0.5
+_SNAPSHOT_TIMEOUT_S = 30.0
+
+
+class BindingFollower:
+    """`items` is complete once `ready`. A thousand agents with a consumer each would slow every write to the bucket,
+    so between snapshots the node lives on republished copies; one that was lost is found by the next snapshot.
+    """
+
+    def __init__(
+        self, bus: Bus, bucket: Bucket, node: str, on_change: Callable[[str], None], interval_ms: int, log: Logger
+    ) -> None:
+        self.items: dict[str, Binding] = {}
+        self.ready = asyncio.Event()
+        self._bus = bus
+        self._bucket = bucket
+        self._node = node
+        self._on_change = on_change
+        self._interval_s = interval_ms / 1_000
+        self._log = log
+        self._revisions: dict[str, int] = {}
+
+    async def run(self) -> None:
+        subscription = await requests.subscribe_republished(
+            self._bus,
+            subjects.BOUND,
+            self._copy,  # type: ignore[type-var]  # mypy takes the optional for the message type itself
+            node=self._node,
+        )
+        try:
+            while True:
+                try:
+                    async with asyncio.timeout(_SNAPSHOT_TIMEOUT_S):
+                        await self.snapshot()
+                    self.ready.set()
+                except (BusError, TimeoutError) as error:
+                    self._log.warning("binding_snapshot_failed", error=str(error) or "not complete in time")
+                    await asyncio.sleep(_LOOK_EVERY_S)
+                    continue
+                await self._until_due()
+        finally:
+            await subscription.stop()
+
+    async def _until_due(self) -> None:
+        """The interval, or a reconnect: copies sent while we were away are gone."""
+        waited, connected = 0.0, self._bus.connected
+        while waited < self._interval_s:
+            await asyncio.sleep(_LOOK_EVERY_S)
+            waited += _LOOK_EVERY_S
+            if self._bus.connected and not connected:
+                return
+            connected = self._bus.connected
+
+    async def snapshot(self) -> None:
+        present: list[str] = []
+        async with aclosing(self._bucket.watch(f"*.{encode_token(self._node)}")) as watch:
+            async for item in watch:
+                if isinstance(item, SnapshotDone):
+                    self._drop_absent(present, item.revision)
+                    return
+                if isinstance(item, Entry):
+                    uid = item.key.partition(".")[0]
+                    if item.value is not None:
+                        present.append(uid)
+                    self._entry(uid, item)
+
+    def _drop_absent(self, present: list[str], revision: int) -> None:
+        newest = max(self._revisions.values(), default=0)
+        if revision < newest:
+            # The bucket counts from the start again: it was made anew, and absence from it deletes nothing.
+            self._log.warning("bindings_recreated", known=len(self.items), revision=revision, newest=newest)
+            self._revisions = dict.fromkeys(self._revisions, 0)
+            return
+        here = set(present)
+        for uid in [uid for uid in self.items if uid not in here and self._revisions[uid] <= revision]:
+            self._apply(uid, None, revision)
+
+    def _entry(self, uid: str, entry: Entry) -> None:
+        if entry.value is None:
+            self._apply(uid, None, entry.revision)
+            return
+        try:
+            self._apply(uid, codec.decode(Binding, entry.value), entry.revision)
+        except codec.DecodeError as error:
+            self._log.error("malformed_entry", bucket="bindings", key=entry.key, error=str(error))
+
+    async def _copy(self, key: str, binding: Binding | None, revision: int) -> None:
+        self._apply(key.partition(".")[0], binding, revision)
+
+    def _apply(self, uid: str, binding: Binding | None, revision: int) -> None:
+        """Copies and snapshots overlap; the higher revision is the truth."""
+        if revision <= self._revisions.get(uid, 0) and uid in self._revisions:
+            return
+        self._revisions[uid] = revision
+        before = self.items.get(uid)
+        if binding is None:
+            self.items.pop(uid, None)
+        else:
+            self.items[uid] = binding
+        if before != binding:
+            self._on_change(uid)

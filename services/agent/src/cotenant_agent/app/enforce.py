@@ -1,0 +1,431 @@
+"""One tick on one node: measure, decide how much best-effort work may run, write the difference, judge memory."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from cotenant_agent.adapters.manifests import Confinement, PodPlan
+from cotenant_agent.adapters.ports import NodePorts
+from cotenant_agent.cgroup.files import DEFAULT_SHARES, MIN_SHARES, UNLIMITED, Knob
+from cotenant_agent.cgroup.tree import CgroupError, GroupBusyError
+from cotenant_agent.cgroup.writer import KnobChange, Outcome
+from cotenant_agent.config import AgentSettings
+from cotenant_agent.core import guard, suppress
+from cotenant_agent.core.cpuset import format_cpuset, parse_cpuset
+from cotenant_agent.core.evict import Candidate, MemoryDecision, MemoryInputs, memory_victims
+from cotenant_agent.core.guard import GuardState, LatencySignal
+from cotenant_agent.core.isolation import be_memory_limit, group_of, pod_knobs
+from cotenant_agent.core.merge import CpuLimit, CpuWish, WishSource, merge
+from cotenant_agent.core.policy import CpuPolicy, NodePolicy, default_policy
+from cotenant_agent.core.usage import BE, GROUPS, LS, SYSTEM, NodeCounters, NodeUsage, measure
+from cotenant_common.model.qos import QosClass
+from cotenant_common.model.reasons import ReasonCode
+from cotenant_common.model.resources import CPU, MEMORY
+
+_NICE_OF_BE = 19
+
+
+@dataclass(slots=True)
+class Placed:
+    """A pod on this node, as the loops see it."""
+
+    plan: PodPlan
+    group: str
+    cpuset: str | None = None
+    leaving: bool = False
+    latency_ms: float | None = None
+    latency_at_ms: int | None = None
+
+    @property
+    def uid(self) -> str:
+        return self.plan.pod.uid
+
+    @property
+    def best_effort(self) -> bool:
+        return self.plan.pod.qos is QosClass.BE
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    usage: NodeUsage
+    limit: CpuLimit
+    be_limit_milli: int | None
+    """What BE is really held to now; None while nothing caps it."""
+    guard: GuardState
+    memory: MemoryDecision | None
+
+
+@dataclass(slots=True)
+class Enforcer:
+    """Plain calls, no bus: the loop that drives it goes on when the bus is away."""
+
+    ports: NodePorts
+    settings: AgentSettings
+    idle_class: bool = False
+    policy: NodePolicy = field(init=False)
+    pods: dict[str, Placed] = field(default_factory=dict)
+    guard_state: GuardState = field(default_factory=GuardState)
+    _before: NodeCounters | None = None
+    _be_used_bytes: int | None = None
+
+    def __post_init__(self) -> None:
+        self.policy = default_policy(idle_class=False)
+
+    @property
+    def capacity_milli(self) -> int:
+        return self.ports.facts.capacity[CPU]
+
+    def group(self, *parts: str) -> str:
+        return "/".join((self.settings.node, *parts))
+
+    def prepare(self, now_ms: int) -> None:
+        """Make the groups of this node; what an earlier agent left there is taken over as it is."""
+        tree = self.ports.tree
+        if tree is not None:
+            for name in GROUPS:
+                tree.create(self.group(name))
+                self.ports.sampler.track_group(name, self.group(name))
+            if self.ports.writer is not None:
+                self.ports.writer.observe = self.settings.observe
+            self._confine_slice(now_ms)
+            self._weigh_services(now_ms)
+            self.idle_class = self._enter_idle_class(now_ms)
+        self.set_policy(default_policy(idle_class=self.idle_class), now_ms)
+
+    def _confine_slice(self, now_ms: int) -> None:
+        if not self.ports.facts.whole_machine:
+            cpus = format_cpuset(cpu.cpu for cpu in self.ports.facts.cpus)
+            groups = (self.group(), self.group(BE))
+            self._apply([KnobChange(group, Knob.CPUSET_CPUS, cpus, "the agent's slice") for group in groups], now_ms)
+
+    def _weigh_services(self, now_ms: int) -> None:
+        """A group competes as one: with the weight of a single process, services would lose by being put together."""
+        tree, wanted = self.ports.tree, DEFAULT_SHARES * len(self.ports.facts.cpus)
+        for group in ("", self.group()):
+            current = None if tree is None else tree.read(group, Knob.CPU_SHARES)
+            if current is not None and int(current) < wanted:
+                self._apply([KnobChange(group, Knob.CPU_SHARES, wanted, "one share per cpu of the slice")], now_ms)
+
+    def _enter_idle_class(self, now_ms: int) -> bool:
+        """The strongest means present: the idle class, else the smallest weight."""
+        writer = self.ports.writer
+        if writer is None:
+            return False
+        result = writer.write(KnobChange(self.group(BE), Knob.CPU_IDLE, 1, "BE yields to everything else"), now_ms)
+        if result.outcome in {Outcome.WRITTEN, Outcome.UNCHANGED}:
+            return True
+        if result.outcome is not Outcome.OBSERVED:
+            writer.write(KnobChange(self.group(BE), Knob.CPU_SHARES, MIN_SHARES, "no idle class here"), now_ms)
+        return False
+
+    def set_policy(self, policy: NodePolicy, now_ms: int) -> None:
+        writer = self.ports.writer
+        was_observing = writer is not None and writer.observe
+        was_capped = self._caps_by_quota()
+        self.policy = policy if not self.settings.observe else replace(policy, observe=True)
+        if self._caps_by_quota() is not was_capped:
+            self._recast_quotas(now_ms)
+        if writer is None or self.policy.observe is was_observing:
+            return
+        if self.policy.observe:
+            writer.restore(now_ms)
+            writer.observe = True
+        else:
+            writer.observe = False
+            self._confine_slice(now_ms)
+            self._weigh_services(now_ms)
+            self.idle_class = self._enter_idle_class(now_ms)
+            for placed in self.pods.values():
+                self._write_pod(placed, now_ms)
+
+    def _recast_quotas(self, now_ms: int) -> None:
+        """Either the group holds all BE pods or each holds itself; the group opens before its pods may grow."""
+        if not self._caps_by_quota():
+            self._apply([KnobChange(self.group(BE), Knob.CPU_QUOTA, UNLIMITED, "pods hold themselves")], now_ms)
+        for placed in self.pods.values():
+            if placed.best_effort:
+                self._write_pod(placed, now_ms)
+
+    def confinement(self, plan: PodPlan) -> Confinement:
+        """How the pod's processes are held from their first instruction."""
+        tree = self.ports.tree
+        group = self.group(group_of(plan.pod.qos), f"pod{plan.pod.uid}")
+        if tree is not None:
+            return Confinement(procs_files=tuple(str(path) for path in tree.procs_files(group)))
+        best_effort = plan.pod.qos is QosClass.BE and not self.policy.observe
+        cpus = () if self.ports.facts.whole_machine else tuple(cpu.cpu for cpu in self.ports.facts.cpus)
+        return Confinement((), _NICE_OF_BE if best_effort else None, best_effort, cpus)
+
+    def place(self, plan: PodPlan, cpuset: str | None, now_ms: int) -> Placed:
+        """Make the pod's group and its limits. Placing again only puts right what differs. Raise CgroupError."""
+        group = self.group(group_of(plan.pod.qos), f"pod{plan.pod.uid}")
+        placed = self.pods.setdefault(plan.pod.uid, Placed(plan, group, cpuset))
+        if self.ports.tree is not None:
+            self.ports.tree.create(group)
+        sensitive = group_of(plan.pod.qos) == LS
+        self.ports.sampler.track_pod(plan.pod.uid, group, latency_sensitive=sensitive)
+        self._write_pod(placed, now_ms)
+        self._write_be_memory(now_ms)
+        return placed
+
+    def _write_pod(self, placed: Placed, now_ms: int) -> None:
+        pod = placed.plan.pod
+        knobs = pod_knobs(
+            pod.qos,
+            pod.requests,
+            pod.limits,
+            be_capped_by_quota=self._caps_by_quota(),
+            cpuset=placed.cpuset,
+        )
+        values: dict[Knob, int | str] = {
+            Knob.CPU_SHARES: knobs.shares,
+            Knob.CPU_QUOTA: knobs.quota_us,
+            Knob.MEMORY_MAX: knobs.memory_bytes,
+            Knob.PIDS_MAX: self.settings.pod_pids_limit,
+        }
+        if knobs.cpus is not None:
+            values[Knob.CPUSET_CPUS] = knobs.cpus
+        reason = f"{pod.qos.value or 'LS'} pod {pod.key}"
+        self._apply([KnobChange(placed.group, knob, value, reason) for knob, value in values.items()], now_ms)
+
+    def _caps_by_quota(self) -> bool:
+        return self.policy.enabled and self._cpu_policy() is CpuPolicy.QUOTA
+
+    def _cpu_policy(self) -> CpuPolicy:
+        tree = self.ports.tree
+        if self.policy.cpu_policy is CpuPolicy.QUOTA and tree is not None and not tree.supports(Knob.CPU_QUOTA):
+            return CpuPolicy.CPUSET
+        return self.policy.cpu_policy
+
+    def kill(self, uid: str) -> None:
+        """End its processes now; whoever waits for them to end sees it."""
+        placed = self.pods.get(uid)
+        if placed is not None and self.ports.tree is not None:
+            self.ports.tree.kill(placed.group)
+
+    def remove(self, uid: str) -> bool:
+        """End the pod's group with whatever is left in it; False while the kernel still holds it."""
+        placed = self.pods.get(uid)
+        if placed is None:
+            return True
+        tree = self.ports.tree
+        if tree is not None:
+            try:
+                tree.kill(placed.group)
+                tree.remove(placed.group)
+            except GroupBusyError:
+                return False
+            if self.ports.writer is not None:
+                self.ports.writer.forget(placed.group)
+        self.ports.sampler.untrack_pod(uid)
+        del self.pods[uid]
+        return True
+
+    def group_holding(self, uid: str) -> str | None:
+        """The group of a pod that is not placed, such as one an earlier agent ran."""
+        tree = self.ports.tree
+        names = [self.group(name, f"pod{uid}") for name in GROUPS]
+        return None if tree is None else next((name for name in names if tree.exists(name)), None)
+
+    def stray_groups(self) -> list[str]:
+        """Pod groups that hold no pod we know: left by an agent that died between two steps."""
+        tree = self.ports.tree
+        if tree is None:
+            return []
+        known = {placed.group for placed in self.pods.values()}
+        found = [group for name in GROUPS for group in tree.children(self.group(name))]
+        return [group for group in found if group not in known and not tree.pids(group)]
+
+    def remove_group(self, group: str) -> None:
+        if self.ports.tree is not None:
+            try:
+                self.ports.tree.remove(group)
+            except CgroupError:
+                return
+            if self.ports.writer is not None:
+                self.ports.writer.forget(group)
+
+    def tick(self, now_ms: int) -> Tick:
+        counters = self.ports.sampler.sample()
+        usage = measure(self._before, counters)
+        self._before = counters
+        limit = merge(self._wishes(usage, now_ms))
+        self._write_limit(limit, now_ms)
+        be = usage.groups.get(BE)
+        self._be_used_bytes = None if be is None else be.memory_bytes
+        self._write_be_memory(now_ms)
+        return Tick(usage, limit, self._be_limit_milli(), self.guard_state, self._judge_memory(usage))
+
+    def _wishes(self, usage: NodeUsage, now_ms: int) -> list[CpuWish]:
+        """The last target stays while a sample is missing: unknown is no reason to let go."""
+        if not self.policy.enabled:
+            self.guard_state = GuardState()
+            return []
+        wishes = []
+        target = suppress.be_target(self._suppress_inputs(usage))
+        if target is not None:
+            wishes.append(CpuWish(WishSource.SUPPRESS, target.limit_milli, ReasonCode.SUPPRESSED, target.message))
+        elif (held := self._be_limit_milli()) is not None:
+            message = f"BE stays at {held}m: this interval was not measured"
+            wishes.append(CpuWish(WishSource.SUPPRESS, held, ReasonCode.METRICS_MISSING, message))
+        cap = self._guard(usage, now_ms)
+        if cap is not None:
+            wishes.append(cap)
+        return wishes
+
+    def _suppress_inputs(self, usage: NodeUsage) -> suppress.SuppressInputs:
+        be = usage.groups.get(BE)
+        others = [usage.groups[name].cpu_milli for name in (LS, SYSTEM) if name in usage.groups]
+        known = [milli for milli in others if milli is not None]
+        return suppress.SuppressInputs(
+            capacity_milli=self.capacity_milli,
+            threshold_percent=self.policy.cpu_threshold_percent,
+            node_milli=usage.cpu_milli,
+            non_be_milli=sum(known) if len(known) == len(others) else None,
+            be_milli=None if be is None else be.cpu_milli,
+            reserved_milli=self.settings.reserved_cpu_milli,
+            min_percent=self.policy.cpu_min_percent,
+        )
+
+    def _guard(self, usage: NodeUsage, now_ms: int) -> CpuWish | None:
+        if not self.settings.guard:
+            return None
+        be = usage.groups.get(BE)
+        self.guard_state = guard.step(
+            self.guard_state,
+            self.latency_signals(usage, now_ms),
+            None if be is None else be.cpu_milli,
+            self.capacity_milli,
+            self.settings.guard_settings,
+        )
+        cap = self.guard_state.cap_milli
+        if cap is None:
+            return None
+        return CpuWish(
+            WishSource.GUARD, cap, ReasonCode.LATENCY_GUARD, f"BE held to {cap}m: {self.guard_state.message}"
+        )
+
+    def latency_signals(self, usage: NodeUsage, now_ms: int) -> list[LatencySignal]:
+        signals = []
+        for uid, placed in self.pods.items():
+            used = usage.pods.get(uid)
+            if placed.best_effort or used is None:
+                continue
+            fresh = placed.latency_at_ms is not None and now_ms - placed.latency_at_ms < _LATENCY_FRESH_MS
+            signals.append(
+                LatencySignal(
+                    pod=placed.plan.pod.key,
+                    wait_ms_per_slice=used.wait_ms_per_slice,
+                    slices=used.slices,
+                    cpu_pressure_some=used.cpu_pressure_some,
+                    latency_ms=placed.latency_ms if fresh else None,
+                    target_ms=None if placed.plan.target is None else placed.plan.target.milliseconds,
+                )
+            )
+        return signals
+
+    def _write_limit(self, limit: CpuLimit, now_ms: int) -> None:
+        if self.ports.tree is None:
+            return
+        if self._cpu_policy() is CpuPolicy.QUOTA:
+            self._write_quota(limit, now_ms)
+            self._write_be_cpus(self._be_cpus(None), limit.message, now_ms)
+        else:
+            self._apply([KnobChange(self.group(BE), Knob.CPU_QUOTA, UNLIMITED, "cpuset policy")], now_ms)
+            self._write_be_cpus(self._be_cpus(limit.limit_milli), limit.message, now_ms)
+
+    def _write_quota(self, limit: CpuLimit, now_ms: int) -> None:
+        tree = self.ports.tree
+        current = None if tree is None else tree.read(self.group(BE), Knob.CPU_QUOTA)
+        if current is None:
+            return
+        wanted: int | None = UNLIMITED
+        if limit.limit_milli is not None:
+            wanted = suppress.next_quota_us(int(current), limit.limit_milli, self.capacity_milli)
+        if wanted is not None and wanted != current:
+            self._apply([KnobChange(self.group(BE), Knob.CPU_QUOTA, wanted, limit.message)], now_ms)
+
+    def _be_cpus(self, limit_milli: int | None) -> tuple[int, ...]:
+        """Cpus BE may use: everything but LSE cores, or under the cpuset policy as many as the limit allows."""
+        owned = self._owned(QosClass.LSE)
+        lsr = self._owned(QosClass.LSR)
+        free = [cpu for cpu in self.ports.facts.cpus if cpu.cpu not in owned]
+        if limit_milli is None:
+            return tuple(cpu.cpu for cpu in free)
+        tree = self.ports.tree
+        old = tree.effective_cpus(self.group(BE)) if tree is not None else None
+        count = suppress.next_cpu_count(limit_milli, len(old or ()), len(self.ports.facts.cpus))
+        shared = [cpu for cpu in free if cpu.cpu not in lsr]
+        return suppress.choose_cpus(min(count, len(free)), shared, [cpu for cpu in free if cpu.cpu in lsr])
+
+    def _owned(self, qos: QosClass) -> frozenset[int]:
+        return frozenset(
+            cpu
+            for placed in self.pods.values()
+            if placed.plan.pod.qos is qos and placed.cpuset
+            for cpu in parse_cpuset(placed.cpuset)
+        )
+
+    def _write_be_cpus(self, cpus: tuple[int, ...], reason: str, now_ms: int) -> None:
+        """Group and pods together, so that neither is ever wider than what holds it."""
+        tree = self.ports.tree
+        if tree is None or not cpus or not tree.supports(Knob.CPUSET_CPUS):
+            return
+        text = format_cpuset(cpus)
+        groups = [self.group(BE), *(p.group for p in self.pods.values() if p.best_effort)]
+        self._apply([KnobChange(group, Knob.CPUSET_CPUS, text, reason) for group in groups], now_ms)
+
+    def _be_limit_milli(self) -> int | None:
+        tree = self.ports.tree
+        if tree is None:
+            return None
+        if self._cpu_policy() is CpuPolicy.CPUSET:
+            cpus = tree.effective_cpus(self.group(BE))
+            return None if cpus is None or len(cpus) == len(self.ports.facts.cpus) else 1_000 * len(cpus)
+        quota = tree.read(self.group(BE), Knob.CPU_QUOTA)
+        return None if quota is None or quota == UNLIMITED else int(quota) // suppress.QUOTA_US_PER_MILLI
+
+    def _write_be_memory(self, now_ms: int) -> None:
+        promised = sum(p.plan.pod.requests.get(MEMORY, 0) for p in self.pods.values() if not p.best_effort)
+        limit = be_memory_limit(
+            self.ports.facts.capacity[MEMORY],
+            promised + self.settings.reserved_memory_bytes,
+            self.settings.be_memory_reserve_percent,
+        )
+        # A limit under what is in use would kill by the kernel's choice; eviction chooses with reasons.
+        limit = max(limit, self._be_used_bytes or 0)
+        self._apply([KnobChange(self.group(BE), Knob.MEMORY_MAX, limit, "memory promised to others")], now_ms)
+
+    def _judge_memory(self, usage: NodeUsage) -> MemoryDecision | None:
+        if not self.policy.enabled or self.policy.observe:
+            return None
+        candidates = [
+            Candidate(
+                uid=uid,
+                name=placed.plan.pod.key,
+                priority=placed.plan.pod.priority_value,
+                memory_bytes=used.memory_bytes if (used := usage.pods.get(uid)) is not None else None,
+                leaving=placed.leaving,
+            )
+            for uid, placed in self.pods.items()
+            if placed.best_effort
+        ]
+        return memory_victims(
+            MemoryInputs(
+                capacity_bytes=self.ports.facts.capacity[MEMORY],
+                used_bytes=usage.memory_bytes,
+                threshold_percent=self.policy.memory_threshold_percent,
+                lower_percent=self.policy.memory_lower_percent,
+                candidates=candidates,
+            )
+        )
+
+    def _apply(self, changes: list[KnobChange], now_ms: int) -> None:
+        if self.ports.writer is not None:
+            self.ports.writer.apply(changes, now_ms)
+
+    def knob_counts(self) -> Mapping[str, int]:
+        writer = self.ports.writer
+        return {} if writer is None else {outcome.value: writer.counts[outcome] for outcome in Outcome}
+
+
+_LATENCY_FRESH_MS = 5_000

@@ -1,0 +1,168 @@
+import pytest
+
+from cotenant_agent.adapters.manifests import read_plan
+from cotenant_agent.app.enforce import Enforcer
+from cotenant_agent.cgroup.fake import FakeCgroupTree
+from cotenant_agent.cgroup.files import Knob
+from cotenant_agent.config import AgentSettings
+from cotenant_agent.core.merge import WishSource
+from cotenant_agent.core.policy import CpuPolicy, NodePolicy
+from cotenant_agent.testing import fake_node
+from cotenant_common.testing.builders import pod_manifest, spec_record
+
+GIB = 1 << 30
+LOAD = {"node": 1_500, "ls": 1_000, "be": 300, "system": 0}
+
+
+class Clock:
+    def __init__(self):
+        self.ms = 0
+
+    def __call__(self):
+        return self.ms
+
+
+class Rig:
+    """An enforcer on a node in memory, and the seconds that pass on it."""
+
+    def __init__(self, tree=None, cpus=4, **settings):
+        self.clock = Clock()
+        self.node = fake_node(self.clock, cpus=cpus, tree=tree)
+        self.enforcer = Enforcer(self.node.ports, AgentSettings(node="n1", **settings))
+        self.enforcer.prepare(0)
+
+    def seconds(self, count):
+        for _ in range(count):
+            self.clock.ms += 1_000
+            tick = self.enforcer.tick(self.clock.ms)
+        return tick
+
+    def place(self, name, cpuset=None, **fields):
+        plan = read_plan(spec_record(pod_manifest(name, **fields)), "n1")
+        return self.enforcer.place(plan, cpuset, self.clock.ms)
+
+    def read(self, group, knob):
+        return self.node.tree.read(group, knob)
+
+    @property
+    def quota(self):
+        return self.read("n1/be", Knob.CPU_QUOTA)
+
+
+def test_the_cap_follows_services_down_at_once_and_up_by_tenths():
+    rig = Rig()
+    rig.node.sampler.rates = dict(LOAD)
+    rig.seconds(3)
+    assert rig.quota == (3_800 - 1_000 - 200) * 100
+    rig.node.sampler.rates = LOAD | {"node": 3_500, "ls": 3_000}
+    rig.seconds(2)
+    assert rig.quota == (3_800 - 3_000 - 200) * 100
+    rig.node.sampler.rates = dict(LOAD)
+    rig.seconds(2)
+    assert rig.quota == 600 * 100 + 2 * 40_000
+
+
+def test_an_interval_without_a_measurement_keeps_the_cap():
+    rig = Rig()
+    rig.node.sampler.rates = dict(LOAD)
+    rig.seconds(3)
+    before = rig.quota
+    del rig.node.sampler._totals["node"]
+    del rig.node.sampler.rates["node"]
+    tick = rig.seconds(2)
+    assert rig.quota == before
+    assert tick.limit.reason.value == "MetricsMissing"
+
+
+def test_without_an_idle_class_batch_gets_the_least_weight_and_the_lower_line():
+    rig = Rig(FakeCgroupTree(lacks={Knob.CPU_IDLE}))
+    assert not rig.enforcer.idle_class
+    assert rig.read("n1/be", Knob.CPU_SHARES) == 2
+    assert rig.enforcer.policy.cpu_threshold_percent == 65
+
+
+def test_services_together_weigh_one_share_per_cpu():
+    rig = Rig()
+    assert rig.read("n1", Knob.CPU_SHARES) == rig.read("", Knob.CPU_SHARES) == 4_096
+
+
+def test_the_cpuset_policy_takes_whole_cores_and_pods_follow_their_group():
+    rig = Rig(cpus=8)
+    pod = rig.place("batch", qos="BE", band="batch", cpu="1")
+    rig.enforcer.set_policy(NodePolicy(cpu_policy=CpuPolicy.CPUSET, cpu_threshold_percent=65), 0)
+    rig.node.sampler.rates = LOAD | {"node": 2_200, "ls": 1_900}
+    tick = rig.seconds(3)
+    assert rig.quota == -1
+    assert rig.read("n1/be", Knob.CPUSET_CPUS) == rig.read(pod.group, Knob.CPUSET_CPUS) == "0-3"
+    assert tick.be_limit_milli == 4_000
+    assert rig.node.tree.violations() == []
+
+
+def test_cores_of_an_lse_pod_are_never_shared_with_best_effort():
+    rig = Rig()
+    pod = rig.place("batch", qos="BE", band="batch", cpu="1")
+    rig.place("exclusive", cpuset="0-1", qos="LSE", cpu="2", limits={"cpu": "2"})
+    rig.seconds(2)
+    assert rig.read(pod.group, Knob.CPUSET_CPUS) == rig.read("n1/be", Knob.CPUSET_CPUS) == "2-3"
+
+
+def test_pods_hold_themselves_only_while_the_group_does_not():
+    rig = Rig()
+    fields = {"requests": {"kubernetes.io/batch-cpu": "500"}, "limits": {"kubernetes.io/batch-cpu": "500"}}
+    pod = rig.place("batch", qos="BE", band="batch", **fields)
+    rig.node.sampler.rates = LOAD | {"node": 3_900, "ls": 3_600}
+    rig.seconds(3)
+    assert rig.read(pod.group, Knob.CPU_QUOTA) == -1
+    rig.enforcer.set_policy(NodePolicy(enabled=False), rig.clock.ms)
+    assert (rig.quota, rig.read(pod.group, Knob.CPU_QUOTA)) == (-1, 50_000)
+    rig.enforcer.set_policy(NodePolicy(), rig.clock.ms)
+    rig.seconds(2)
+    assert rig.read(pod.group, Knob.CPU_QUOTA) == -1
+    assert rig.quota > 0
+
+
+def test_batch_memory_stops_where_promises_begin_but_never_under_what_it_uses():
+    rig = Rig()
+    rig.place("web", qos="LS", memory="3Gi", cpu="1")
+    assert rig.read("n1/be", Knob.MEMORY_MAX) == 5 * GIB
+    rig.node.sampler.memory = {"be": 6 * GIB}
+    rig.seconds(2)
+    assert rig.read("n1/be", Knob.MEMORY_MAX) == 6 * GIB
+
+
+def test_guard_and_suppress_meet_in_one_limit():
+    rig = Rig()
+    web = rig.place("web", qos="LS", cpu="1")
+    rig.node.sampler.rates = LOAD | {"node": 3_000, "be": 1_800, web.uid: 1_000}
+    rig.node.sampler.waits = {web.uid: 8.0}
+    tick = rig.seconds(5)
+    assert tick.limit.source is WishSource.GUARD
+    assert rig.quota == tick.limit.limit_milli * 100
+
+
+@pytest.mark.parametrize("settings", [{"guard": False}, {"guard_wait_ms_per_slice": 50.0}])
+def test_the_guard_can_be_told_to_wait(settings):
+    rig = Rig(**settings)
+    web = rig.place("web", qos="LS", cpu="1")
+    rig.node.sampler.rates = LOAD | {"node": 3_000, "be": 1_800}
+    rig.node.sampler.waits = {web.uid: 8.0}
+    assert rig.seconds(8).limit.source is WishSource.SUPPRESS
+
+
+def test_a_removed_pod_leaves_no_group_and_no_journal_entry():
+    rig = Rig()
+    pod = rig.place("batch", qos="BE", band="batch", cpu="1")
+    rig.node.tree.attach(pod.group, 77)
+    assert rig.enforcer.remove(pod.uid)
+    assert not rig.node.tree.exists(pod.group)
+    assert not [entry for entry in rig.node.writer.journal.entries() if entry[0] == pod.group]
+    assert rig.enforcer.remove(pod.uid)
+
+
+def test_only_empty_groups_of_nobody_are_strays():
+    rig = Rig()
+    rig.place("batch", qos="BE", band="batch", cpu="1")
+    rig.node.tree.create("n1/ls/podold")
+    rig.node.tree.create("n1/ls/podbusy")
+    rig.node.tree.attach("n1/ls/podbusy", 5)
+    assert rig.enforcer.stray_groups() == ["n1/ls/podold"]
