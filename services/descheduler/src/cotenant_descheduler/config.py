@@ -1,8 +1,10 @@
 """Settings of the descheduler, with Koordinator's names where it has one."""
 
-from cotenant_common.runtime.settings import ServiceSettings
+from typing import ClassVar
+
 from pydantic import Field
 
+from cotenant_common.runtime.settings import ServiceSettings
 from cotenant_descheduler.core.classify import Thresholds
 from cotenant_descheduler.core.decide import Limits
 from cotenant_descheduler.core.detector import AnomalyCondition
@@ -10,6 +12,8 @@ from cotenant_descheduler.core.detector import AnomalyCondition
 
 class DeschedulerSettings(ServiceSettings):
     """Percent of allocatable for thresholds; an empty map switches a set of thresholds off."""
+
+    service: ClassVar[str] = "descheduler"
 
     descheduling_interval_ms: int = Field(5_000, ge=500)
     """Longer than a suppress takes to work (1 s), so that the agent's cure is tried before a pod leaves."""
