@@ -1,0 +1,28 @@
+"""What one placed pod holds."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from cotenant_scheduler.core.estimate import PlacedLoad
+from cotenant_scheduler.core.request import Labels, PodTerm, Port
+
+
+@dataclass(frozen=True, slots=True)
+class Charge:
+    """What one pod holds, on its node and in its quota. The uid owns it; there is one way out (``Ledger.release``)."""
+
+    uid: str
+    namespace: str
+    name: str
+    node: str
+    requests: Mapping[str, int]
+    load: PlacedLoad
+    ports: tuple[Port, ...] = ()
+    labels: Labels = ()
+    anti_affinity: tuple[PodTerm, ...] = ()
+    quota_label: str | None = None
+    preemptible: bool = True
+
+    @property
+    def key(self) -> str:
+        return f"{self.namespace}/{self.name}"

@@ -1,0 +1,334 @@
+"""The scheduler's decisions: reality goes in, placements and refusals come out, one at a time.
+
+Nothing here waits or knows the time; whoever calls passes it in and carries the decisions out.
+"""
+
+from collections import deque
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from cotenant_common.model.reasons import ReasonCode
+from cotenant_scheduler.core.charge import Charge
+from cotenant_scheduler.core.cycle import Choice, Cycle, NoChoice, Plugins
+from cotenant_scheduler.core.estimate import LoadPolicy, NodeMetric, PlacedLoad
+from cotenant_scheduler.core.ledger import Drift, Ledger, Released
+from cotenant_scheduler.core.news import News
+from cotenant_scheduler.core.queue import GroupKey, Queue
+from cotenant_scheduler.core.quota import Admitted, NotCovered, QuotaBook, QuotaObject, QuotaRefusal, QuotaTree
+from cotenant_scheduler.core.refusals import Refusal
+from cotenant_scheduler.core.request import PodRequest
+from cotenant_scheduler.core.snapshot import NodeFacts, Snapshot
+from cotenant_scheduler.core.verdict import Verdict
+from cotenant_scheduler.core.words import choice_verdict, gated_verdict, quota_verdict, stale_verdict
+
+QUOTA_WAIT_MS: Final = 200
+TELL_AGAIN_MS: Final = 5_000
+"""A busy node changes its numbers all the time; thousands of waiting pods need not hear each of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """Charged already; the caller makes it durable, or takes it back with ``release`` and ``submit``."""
+
+    pod: PodRequest
+    charge: Charge
+    score: int
+    feasible: int
+    quota: str | None
+    quota_chain: tuple[str, ...]
+    scores: tuple[tuple[str, int], ...] = ()
+
+    @property
+    def node(self) -> str:
+        return self.charge.node
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """All pods that got the same answer in this step."""
+
+    pods: tuple[PodRequest, ...]
+    verdict: Verdict
+
+
+Decision = Placement | Refused
+
+
+class Engine:
+    def __init__(self, plugins: Plugins, policy: LoadPolicy | None = None, *, seed: int = 0) -> None:
+        self.cluster = Snapshot(policy)
+        self.quotas = QuotaBook()
+        self.ledger = Ledger(self.cluster, self.quotas)
+        self.queue = Queue()
+        self._cycle = Cycle(self.cluster, plugins, seed)
+        self._news = News()
+        self._uncovered: dict[str, tuple[PodRequest, int | None]] = {}
+        self._deadlines: deque[tuple[int, str]] = deque()
+        self._gated: dict[str, PodRequest] = {}
+        self._excluded: dict[str, dict[str, int]] = {}
+        self._answers: list[Refused] = []
+        self._verdicts: dict[str, Verdict] = {}
+
+    def set_node(self, facts: NodeFacts) -> None:
+        before = self.cluster.rows.get(facts.name)
+        if before is None or self.cluster.node(before) != facts:
+            self._news.node(self.cluster.set_node(facts))
+
+    def remove_node(self, name: str) -> None:
+        self.cluster.remove_node(name)
+
+    def set_metric(self, node: str, metric: NodeMetric | None) -> None:
+        row = self.cluster.set_metric(node, metric)
+        if row is not None:
+            self._news.load(row)
+
+    def set_quota_tree(self, tree: QuotaTree) -> None:
+        """One message per tree, applied whole: a cut can never be seen without the raise it pays for."""
+        self._news.quotas(self.quotas.set_tree(tree))
+        self._recheck_coverage()
+
+    def remove_quota_tree(self, tree: str) -> None:
+        self.quotas.remove_tree(tree)
+
+    def set_quota_objects(self, objects: Iterable[QuotaObject]) -> None:
+        self.quotas.set_homes(objects)
+        self._group_again()
+        self._recheck_coverage()
+
+    def _group_again(self) -> None:
+        """Something that tells groups apart has changed."""
+        for pod in sorted(self.queue.pods(), key=lambda each: each.order):
+            self._enqueue(pod)
+
+    def _recheck_coverage(self) -> None:
+        for uid, (pod, _) in sorted(self._uncovered.items()):
+            if not isinstance(self.quotas.admit(pod), NotCovered):
+                del self._uncovered[uid]
+                self._enqueue(pod)
+
+    def submit(self, pod: PodRequest) -> None:
+        """A pod that waits, new or changed. What is already placed is left alone."""
+        if self.ledger.get(pod.uid) is not None:
+            return
+        if self.waiting(pod.uid) == pod:
+            return
+        self._forget_waiting(pod.uid)
+        if pod.gates:
+            self._gated[pod.uid] = pod
+            self._answer((pod,), gated_verdict(pod))
+        else:
+            self._enqueue(pod)
+
+    def withdraw(self, uid: str) -> None:
+        """The pod asks for nothing any more: deleted, or gone."""
+        self._forget_waiting(uid)
+        self._excluded.pop(uid, None)
+        self._verdicts.pop(uid, None)
+
+    def _forget_waiting(self, uid: str) -> None:
+        self.queue.remove(uid)
+        self._uncovered.pop(uid, None)
+        self._gated.pop(uid, None)
+
+    def waiting(self, uid: str) -> PodRequest | None:
+        held = self._uncovered.get(uid)
+        return self.queue.get(uid) or self._gated.get(uid) or (held[0] if held else None)
+
+    def verdict(self, uid: str) -> Verdict | None:
+        group = self.queue.group_of(uid)
+        shared = group.verdict if group is not None else None
+        return shared or self._verdicts.get(uid)
+
+    def waiting_count(self) -> int:
+        return len(self.queue) + len(self._uncovered) + len(self._gated)
+
+    def put_charge(self, charge: Charge) -> None:
+        """What a binding says is so, assumed or read back. A pod that is placed waits no longer."""
+        self._forget_waiting(charge.uid)
+        self._verdicts.pop(charge.uid, None)
+        before = self.ledger.get(charge.uid)
+        labels_mattered = bool(self.cluster.neighbours.repelling)
+        released = self.ledger.put(charge)
+        if released is not None and (before is None or before.node != charge.node):
+            self._note_release(released)
+        self._news.neighbour()
+        if charge.anti_affinity and not labels_mattered:
+            self._group_again()
+
+    def release(self, uid: str) -> Released | None:
+        """The binding went, or the pod ended. Idempotent."""
+        released = self.ledger.release(uid)
+        if released is not None:
+            self._note_release(released)
+        return released
+
+    def _note_release(self, released: Released) -> None:
+        if released.row is not None:
+            self._news.room(released.row)
+        if released.quota is not None:
+            self._news.quotas(self.quotas.chain(released.quota))
+        self._news.neighbour()
+
+    def exclude(self, uid: str, node: str, until_ms: int) -> None:
+        """The node refused this very pod: try others first, this one again after a while."""
+        self._excluded.setdefault(uid, {})[node] = until_ms
+        pod = self.queue.get(uid)
+        if pod is not None:
+            self._enqueue(pod)
+
+    def exclusions(self, uid: str) -> Mapping[str, int]:
+        return self._excluded.get(uid, {})
+
+    def audit(self, actual: Mapping[str, Charge]) -> tuple[Drift, ...]:
+        return self.ledger.audit(actual)
+
+    def decide(self, now_ms: int) -> Decision | None:
+        """The next decision, or None when nothing can be decided before something happens or time passes."""
+        self._advance(now_ms)
+        while True:
+            if self._answers:
+                return self._answers.pop(0)
+            pod = self.queue.pop()
+            if pod is None:
+                return None
+            decision = self._attempt(pod, now_ms)
+            if decision is not None:
+                return decision
+
+    def next_wake_ms(self) -> int | None:
+        """When ``decide`` may have something new to say though nothing happens."""
+        waited = self._deadlines[0][0] if self._deadlines else None
+        times = (waited, self.queue.next_timer_ms(), self.cluster.load.next_expiry_ms())
+        return min((each for each in times if each is not None), default=None)
+
+    def _advance(self, now_ms: int) -> None:
+        for row in self.cluster.expire_metrics(now_ms):
+            self._news.load(int(row))
+        while self._deadlines and self._deadlines[0][0] <= now_ms:
+            self._give_up_waiting(*self._deadlines.popleft())
+        self.queue.tick(now_ms)
+        self._news.spread(self.queue, self.cluster, now_ms)
+
+    def _give_up_waiting(self, until_ms: int, uid: str) -> None:
+        pod, until = self._uncovered.get(uid, (None, None))
+        if pod is None or until != until_ms:
+            return
+        self._uncovered[uid] = (pod, None)
+        gap = self.quotas.admit(pod)
+        if isinstance(gap, NotCovered):
+            self._answer((pod,), stale_verdict(gap, QUOTA_WAIT_MS))
+
+    def _attempt(self, pod: PodRequest, now_ms: int) -> Decision | None:
+        if (known := self.queue.answered(pod.uid)) is not None:
+            return Refused((pod,), known)
+        admission = self.quotas.admit(pod)
+        if isinstance(admission, NotCovered):
+            self.queue.remove(pod.uid)
+            self._uncovered[pod.uid] = (pod, now_ms + QUOTA_WAIT_MS)
+            self._deadlines.append((now_ms + QUOTA_WAIT_MS, pod.uid))
+            return None
+        if isinstance(admission, QuotaRefusal):
+            return self._park(pod, quota_verdict(admission, self.quotas.chain(admission.quota)), now_ms)
+        excluded = self._excluded_now(pod.uid, now_ms)
+        choice = self._cycle.choose(pod, excluded)
+        if isinstance(choice, NoChoice):
+            found = self._cycle.explain(pod, excluded)
+            verdict = choice_verdict(found, excluded)
+            if excluded:
+                self.queue.at(min(excluded.values()), self._group_key(pod))
+            return self._park(pod, verdict, now_ms)
+        return self._place(pod, choice, admission, now_ms)
+
+    def _place(self, pod: PodRequest, choice: Choice, admission: Admitted, now_ms: int) -> Placement:
+        charge = charge_of(pod, choice.node, now_ms)
+        self.queue.placed(pod.uid)
+        self.put_charge(charge)
+        return Placement(pod, charge, choice.score, choice.feasible, admission.quota, admission.chain, choice.best)
+
+    def _park(self, pod: PodRequest, verdict: Verdict, now_ms: int) -> Refused:
+        """Those parked earlier hear of new reasons at once, of new numbers now and then."""
+        group = self.queue.park(pod.uid, verdict, now_ms)
+        told = group.told
+        if told is None:
+            group.told, group.told_ms = verdict, now_ms
+        elif told.message != verdict.message:
+            if told.signature != verdict.signature or now_ms - group.told_ms >= TELL_AGAIN_MS:
+                group.told, group.told_ms = verdict, now_ms
+                members = [self.queue.get(uid) for uid in group.uids]
+                return Refused(tuple(each for each in members if each is not None), verdict)
+            self.queue.at(group.told_ms + TELL_AGAIN_MS, group.key)
+        return Refused((pod,), verdict)
+
+    def _answer(self, pods: tuple[PodRequest, ...], verdict: Verdict) -> None:
+        for pod in pods:
+            self._verdicts[pod.uid] = verdict
+        self._answers.append(Refused(pods, verdict))
+
+    def _enqueue(self, pod: PodRequest) -> None:
+        known = self.queue.add(pod, self._group_key(pod))
+        if known is not None:
+            self._answers.append(Refused((pod,), known))
+
+    def _group_key(self, pod: PodRequest) -> GroupKey:
+        """Pods whose answers cannot differ. Labels join in only where somebody looks at them."""
+        seen = pod.shape.looks_around or bool(self.cluster.neighbours.repelling)
+        around = (pod.namespace, pod.labels) if seen else None
+        own = pod.uid if pod.uid in self._excluded else None
+        return pod.shape, self.quotas.home(pod.namespace, pod.quota_label), pod.preemptible, around, own
+
+    def _excluded_now(self, uid: str, now_ms: int) -> dict[str, int]:
+        found = {node: until for node, until in self._excluded.get(uid, {}).items() if until > now_ms}
+        if uid in self._excluded:
+            self._excluded[uid] = found
+        return found
+
+    def diagnose(self, pod: PodRequest, now_ms: int) -> Verdict | None:
+        """What an attempt would answer now; None when the pod would be placed."""
+        if pod.gates:
+            return gated_verdict(pod)
+        admission = self.quotas.admit(pod)
+        if isinstance(admission, NotCovered):
+            return stale_verdict(admission, QUOTA_WAIT_MS)
+        if isinstance(admission, QuotaRefusal):
+            return quota_verdict(admission, self.quotas.chain(admission.quota))
+        excluded = self._excluded_now(pod.uid, now_ms)
+        if isinstance(self._cycle.choose(pod, excluded), Choice):
+            return None
+        return choice_verdict(self._cycle.explain(pod, excluded), excluded)
+
+    def why_not(self, pod: PodRequest, node: str, now_ms: int) -> tuple[Refusal, ...]:
+        """Every objection to one node; the quota's too while the pod waits. Raise LookupError for an unknown node."""
+        if node not in self.cluster.rows:
+            raise LookupError(f"no node {node}; known are {', '.join(sorted(self.cluster.rows)[:10]) or 'none'}")
+        found = list(self._cycle.why_not(pod, node))
+        until = self._excluded_now(pod.uid, now_ms).get(node)
+        if until is not None:
+            text = f"node {node} refused this pod lately and is tried again in {until - now_ms} ms"
+            found.append(Refusal(ReasonCode.BIND_REJECTED, text, {"until_ms": until}))
+        if self.ledger.get(pod.uid) is not None:
+            return tuple(found)
+        admission = self.quotas.admit(pod)
+        if isinstance(admission, QuotaRefusal):
+            found.append(Refusal(admission.code, admission.message, admission.numbers, admission.helps))
+        elif isinstance(admission, NotCovered):
+            found.append(Refusal(ReasonCode.QUOTA_STATUS_STALE, admission.message, admission.numbers))
+        return tuple(found)
+
+
+def charge_of(pod: PodRequest, node: str, now_ms: int, initialized_ms: int | None = None) -> Charge:
+    """What the pod holds from now on."""
+    shape = pod.shape
+    return Charge(
+        uid=pod.uid,
+        namespace=pod.namespace,
+        name=pod.name,
+        node=node,
+        requests=shape.request,
+        load=PlacedLoad(pod.uid, shape.estimate, shape.is_prod, now_ms, initialized_ms),
+        ports=shape.ports,
+        labels=pod.labels,
+        anti_affinity=shape.anti_affinity,
+        quota_label=pod.quota_label,
+        preemptible=pod.preemptible,
+    )

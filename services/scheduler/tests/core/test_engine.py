@@ -1,0 +1,239 @@
+from cotenant_common.model.reasons import ReasonCode
+from cotenant_scheduler.core.engine import Placement, charge_of
+
+
+def test_priority_then_sub_priority_then_age(world):
+    world.node("n", cpu="100")
+    sub = "koordinator.sh/priority"
+    world.submit("young", priority=5000, created_ms=9)
+    world.submit("old", priority=5000, created_ms=1)
+    world.submit("favoured", priority=5000, created_ms=10, extra_labels={sub: "7"})
+    world.submit("urgent", priority=9000, created_ms=20)
+    assert world.placed(world.run()) == ["urgent", "favoured", "old", "young"]
+
+
+def test_an_infeasible_pod_does_not_delay_a_feasible_one(world):
+    world.node("n")
+    world.submit("whale", cpu="1000", priority=9999)
+    world.submit("minnow", cpu="1", priority=100)
+    first, second = world.run()[:2]
+    assert world.refused([first]) == ["whale"]
+    assert world.placed([second]) == ["minnow"]
+
+
+def test_thousands_that_do_not_fit_cost_one_attempt_per_event(world):
+    world.node("n", cpu="2")
+    world.submit("holder", cpu="2")
+    world.run()
+    for i in range(3000):
+        world.submit(f"p{i:04}", cpu="2")
+    assert len(world.refused(world.run())) == 3000
+    assert world.run() == []
+    world.end("holder")
+    decisions = world.run()
+    assert world.placed(decisions) == ["p0000"]
+    assert len(world.refused(decisions)) == 1
+
+
+def test_distinct_pods_that_do_not_fit_are_not_asked_again_by_small_room(world):
+    world.node("n", cpu="4")
+    world.submit("holder", cpu="3900m")
+    world.submit("small", cpu="100m")
+    world.run()
+    for i in range(200):
+        world.submit(f"p{i:03}", cpu=f"{1000 + i}m")
+    world.run()
+    world.end("small")
+    assert world.run() == []
+
+
+def test_a_node_that_joins_wakes_those_it_can_take(world):
+    world.submit("a", cpu="1")
+    world.submit("b", cpu="100")
+    world.run()
+    assert world.verdict("a").reason is ReasonCode.NO_NODES
+    world.node("n")
+    assert world.placed(world.run()) == ["a"]
+
+
+def test_a_node_that_sells_more_wakes_batch(world):
+    world.node("n", sold={"kubernetes.io/batch-cpu": 100})
+    world.submit("a", band="batch", qos="BE", cpu="1")
+    world.run()
+    world.node("n", sold={"kubernetes.io/batch-cpu": 1000})
+    assert world.placed(world.run()) == ["a"]
+
+
+def test_a_label_change_wakes_after_the_back_off(world):
+    world.node("n")
+    world.submit("a", spec={"nodeSelector": {"disk": "ssd"}})
+    world.run()
+    world.node("n", labels={"disk": "ssd"})
+    assert world.placed(world.run() + world.later(1000)) == ["a"]
+
+
+def test_those_parked_earlier_hear_when_the_answer_changes(world):
+    world.node("n", cpu="1")
+    for name in ("a", "b"):
+        world.submit(name, cpu="2")
+    world.run()
+    world.node("n", cpu="1", unschedulable=True)
+    decisions = world.later(1000)
+    assert world.refused(decisions) == ["a", "b"]
+    assert world.verdict("b").reason is ReasonCode.NODE_UNSCHEDULABLE
+
+
+def test_a_refused_bind_leaves_the_node_alone_for_a_while(world):
+    world.node("n")
+    world.node("m")
+    pod = world.submit("a", spec={"nodeSelector": {"kubernetes.io/hostname": "n"}})
+    world.run()
+    world.engine.release(pod.uid)
+    world.engine.submit(pod)
+    world.engine.exclude(pod.uid, "n", world.now_ms + 10_000)
+    world.run()
+    verdict = world.verdict("a")
+    assert world.where("a") is None
+    assert ReasonCode.BIND_REJECTED in verdict.codes
+    assert world.placed(world.later(9_999)) == []
+    assert world.placed(world.later(1)) == ["a"]
+
+
+def test_a_refused_bind_tries_the_other_node_first(world):
+    world.node("n")
+    world.node("m")
+    pod = world.submit("a")
+    world.run()
+    refused_by = world.where("a")
+    world.engine.release(pod.uid)
+    world.engine.submit(pod)
+    world.engine.exclude(pod.uid, refused_by, world.now_ms + 10_000)
+    world.run()
+    assert world.where("a") not in (None, refused_by)
+
+
+def test_a_binding_read_back_charges_and_ends_the_wait(world):
+    world.node("n", cpu="1")
+    pod = world.submit("a", cpu="1")
+    world.engine.put_charge(charge_of(pod, "n", world.now_ms))
+    world.submit("b", cpu="1")
+    decisions = world.run()
+    assert world.placed(decisions) == []
+    assert world.refused(decisions) == ["b"]
+
+
+def test_charges_on_a_node_nobody_described_wait_for_it(world):
+    pod = world.request("a", cpu="3")
+    world.engine.put_charge(charge_of(pod, "n", world.now_ms))
+    world.node("n", cpu="4")
+    world.submit("b", cpu="2")
+    assert world.placed(world.run()) == []
+
+
+def test_a_removed_node_keeps_its_charges_and_comes_back_with_them(world):
+    world.node("n", cpu="4")
+    world.submit("a", cpu="3")
+    world.run()
+    world.engine.remove_node("n")
+    world.submit("b", cpu="1")
+    assert world.placed(world.run()) == []
+    world.node("n", cpu="4")
+    world.submit("c", cpu="2")
+    assert world.placed(world.later(2000)) == ["b"]
+
+
+def test_rows_are_reused_without_a_trace(world):
+    world.node("n", cpu="8", labels={"disk": "ssd"}, taints=[{"key": "k", "effect": "NoSchedule"}])
+    world.metric("n", "1", "1Gi")
+    world.engine.remove_node("n")
+    world.node("m", cpu="1")
+    world.submit("a", spec={"nodeSelector": {"disk": "ssd"}})
+    world.submit("b")
+    assert world.placed(world.run()) == ["b"]
+    assert world.engine.cluster.load.metric(world.engine.cluster.rows["m"]) is None
+
+
+def test_more_nodes_than_the_first_columns_hold(world):
+    for i in range(100):
+        world.node(f"n{i:03}", cpu="1", labels={"kind": "a" if i % 2 else "b"})
+    for i in range(101):
+        world.submit(f"p{i:03}", cpu="1")
+    assert len(world.placed(world.run())) == 100
+
+
+def test_the_same_input_gives_the_same_output(make_world):
+    def run():
+        world = make_world()
+        for i in range(10):
+            world.node(f"n{i}", cpu="8")
+        for i in range(40):
+            world.submit(f"p{i}", cpu="1")
+        return [(each.pod.name, each.node) for each in world.run() if isinstance(each, Placement)]
+
+    assert run() == run()
+
+
+def test_ties_are_broken_by_seed_not_by_order_of_arrival(make_world):
+    def place(order, seed):
+        world = make_world(seed=seed)
+        for name in order:
+            world.node(name)
+        world.submit("a")
+        world.run()
+        return world.where("a")
+
+    names = [f"n{i}" for i in range(8)]
+    assert place(names, 1) == place(names[::-1], 1)
+    assert len({place(names, seed) for seed in range(20)}) > 1
+
+
+def test_equal_nodes_share_equal_pods(world):
+    for i in range(10):
+        world.node(f"n{i}")
+    for i in range(10):
+        world.submit(f"p{i}", cpu="1", memory="1Gi")
+    world.run()
+    assert len({world.where(f"p{i}") for i in range(10)}) == 10
+
+
+def test_a_withdrawn_pod_is_forgotten(world):
+    world.submit("a", cpu="1")
+    world.run()
+    world.engine.withdraw("uid-a")
+    world.node("n")
+    assert world.run() == []
+    assert world.engine.waiting_count() == 0
+
+
+def test_the_audit_finds_what_is_missing_and_what_is_too_much(world):
+    world.node("n")
+    world.submit("a", cpu="1")
+    world.run()
+    other = charge_of(world.request("b", cpu="1"), "n", 0)
+    drifts = world.engine.audit({other.uid: other})
+    assert [drift.message for drift in drifts] == [
+        "default/a was charged on n but holds nothing",
+        "default/b holds room on n but was not charged",
+    ]
+
+
+def test_why_not_lists_every_objection(world):
+    world.node("n", cpu="1", taints=[{"key": "k", "effect": "NoSchedule"}])
+    pod = world.request("a", cpu="2", spec={"nodeSelector": {"disk": "ssd"}})
+    codes = [refusal.code for refusal in world.engine.why_not(pod, "n", world.now_ms)]
+    assert codes == [
+        ReasonCode.NODE_SELECTOR_MISMATCH,
+        ReasonCode.TAINT_NOT_TOLERATED,
+        ReasonCode.INSUFFICIENT_RESOURCE,
+    ]
+
+
+def test_a_pod_refused_for_many_reasons_counts_each_node_once(world):
+    world.node("small", cpu="1")
+    world.node("tainted", taints=[{"key": "k", "effect": "NoSchedule"}])
+    world.node("gone", registered=False, absent="no agent")
+    world.submit("a", cpu="2")
+    world.run()
+    verdict = world.verdict("a")
+    assert sum(group.nodes for group in verdict.groups) == verdict.nodes_total == 3
+    assert verdict.message.startswith("0 of 3 nodes can take it: ")
