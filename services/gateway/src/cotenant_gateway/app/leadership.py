@@ -1,0 +1,88 @@
+"""Deciding and writing, one at a time, while this instance leads."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Final, Protocol, TypeVar
+
+from cotenant_common.bus.protocol import BusUnavailableError, ConflictError
+from cotenant_common.runtime.lease import NotHeldError
+from cotenant_gateway.app.world import World
+from cotenant_gateway.app.writer import Writer
+from cotenant_gateway.core.errors import ApiError, unavailable
+from cotenant_gateway.core.records import Change
+
+_ATTEMPTS: Final = 5
+_CATCH_UP_S: Final = 5.0
+
+
+class HasChanges(Protocol):
+    @property
+    def changes(self) -> Sequence[Change]: ...
+
+
+R = TypeVar("R", bound=HasChanges)
+
+
+class Leadership:
+    """``writer`` is set while this instance holds the lease."""
+
+    def __init__(self, world: World, instance: str) -> None:
+        self.writer: Writer | None = None
+        self.writes = 0
+        self._world = world
+        self._instance = instance
+        self._lock = asyncio.Lock()
+
+    async def carry_out(self, decide: Callable[[], R], *, dry_run: bool = False) -> R:
+        """Decide on the newest state and write it; decide again when somebody was faster. Raise ApiError.
+
+        The lock and the wait for our own write make each decision see the one before it: two evictions that each fit
+        a budget alone must not both pass.
+        """
+        async with self._lock:
+            for _ in range(_ATTEMPTS):
+                decided = decide()
+                if dry_run or not decided.changes:
+                    return decided
+                if await self._write(decided.changes):
+                    return decided
+            raise ApiError(409, "Conflict", "the objects changed under the request five times in a row; try again")
+
+    async def _write(self, changes: Sequence[Change]) -> bool:
+        """False after a conflict, when the world has caught up with whoever won."""
+        writer = self._writer()
+        specs = self._world.specs
+        try:
+            revision = await writer.commit(changes, specs)
+        except NotHeldError as error:
+            raise self._not_leading() from error
+        except ConflictError:
+            await self._catch_up()
+            return False
+        except BusUnavailableError as error:
+            raise unavailable(
+                f"the bus did not confirm the write; it may have happened, apply again: {error}"
+            ) from error
+        self.writes += len(changes)
+        if not await specs.wait_revision(revision, _CATCH_UP_S):
+            raise unavailable(f"written as revision {revision}, but the bus has not shown it yet")
+        return True
+
+    async def _catch_up(self) -> None:
+        try:
+            last = await self._world.specs_bucket.last_revision()
+        except BusUnavailableError as error:
+            raise unavailable(f"the bus does not answer: {error}") from error
+        await self._world.specs.wait_revision(last, _CATCH_UP_S)
+
+    def _writer(self) -> Writer:
+        if self.writer is None:
+            raise self._not_leading()
+        return self.writer
+
+    def _not_leading(self) -> ApiError:
+        holder = next((r for r in self._world.leases.items.values() if r.service == "gateway"), None)
+        if holder is not None and holder.holder != self._instance:
+            where = f"{holder.holder} does" + (f" at {holder.address}" if holder.address else "")
+            return unavailable(f"this gateway only reads, because it does not hold the lease; {where}")
+        return unavailable("this gateway does not hold the lease yet; try again in a moment")

@@ -1,0 +1,265 @@
+"""Everything that changes something, for HTTP, the bus and a simulation alike."""
+
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from cotenant_common.contracts.messages.commands import EmergencyUsed
+from cotenant_common.contracts.messages.events import Event
+from cotenant_common.model.ids import InvalidNameError, object_key
+from cotenant_common.model.reasons import ReasonCode
+from cotenant_common.runtime.service import ServiceContext
+from cotenant_gateway.app.leadership import Leadership
+from cotenant_gateway.app.world import World
+from cotenant_gateway.app.writer import SERVICE
+from cotenant_gateway.config import GatewaySettings
+from cotenant_gateway.core import gate, lifecycle, names, nodes
+from cotenant_gateway.core.budgets import Budget
+from cotenant_gateway.core.errors import ApiError, bad_request, not_found
+from cotenant_gateway.core.plan import Applying, Plan, plan
+from cotenant_gateway.core.records import Change, PodState, Remove, Spec
+from cotenant_gateway.core.validate.kinds import KINDS, Kind, find_kind
+from cotenant_gateway.core.validate.quota import check_delete
+from cotenant_gateway.core.validate.schema import did_you_mean
+from cotenant_gateway.core.yaml_source import Document, from_data
+
+_ANSWERS_KEPT: Final = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """Changes with the words for whoever asked."""
+
+    changes: Sequence[Change]
+    action: str = "unchanged"
+    message: str = ""
+
+
+class Operations:
+    def __init__(self, context: ServiceContext, settings: GatewaySettings, world: World, lead: Leadership) -> None:
+        self._context = context
+        self._settings = settings
+        self._world = world
+        self._lead = lead
+        self._gate = settings.gate()
+        self._answers: OrderedDict[str, gate.Decision] = OrderedDict()
+        evictions = "forced removals by kind and answer"
+        self._evictions = context.metrics.counter("cotenant_gateway_evictions_total", evictions)
+
+    # Objects
+
+    async def apply_data(self, manifests: Sequence[dict[str, Any]], *, dry_run: bool = False) -> Plan:
+        return await self.apply(from_data(manifests), dry_run=dry_run)
+
+    async def apply(self, documents: Sequence[Document], *, dry_run: bool = False) -> Plan:
+        """All or nothing; faults are in the plan."""
+        return await self._lead.carry_out(lambda: plan(documents, self._applying()), dry_run=dry_run)
+
+    def _applying(self) -> Applying:
+        return Applying(
+            self._world.find, self._world.catalog, self._context.clock.now_ms(), self.seed(), self._settings.runtime
+        )
+
+    def seed(self) -> str:
+        """New with every write that the world has seen: a name used again is a new identity, a replay is not."""
+        return f"{self._settings.uid_seed}/{self._world.specs.revision}"
+
+    def kind(self, name: str) -> Kind:
+        found = find_kind(name)
+        if found is None:
+            raise ApiError(404, "UnknownKind", f"unknown kind {name!r}{did_you_mean(name, KINDS)}", "kind")
+        return found
+
+    def spec(self, kind_name: str, namespace: str | None, name: str) -> Spec:
+        """Raise ApiError when there is none."""
+        kind = self.kind(kind_name)
+        scope = namespace if kind.namespaced else None
+        try:
+            found = self._world.find_object(kind.name, scope, name)
+        except InvalidNameError as error:
+            raise bad_request(str(error)) from error
+        if found is None:
+            raise not_found(object_key(kind.name, scope, name))
+        return found
+
+    async def delete(
+        self,
+        kind: str,
+        namespace: str | None,
+        name: str,
+        *,
+        force: bool = False,
+        grace_s: int | None = None,
+        dry_run: bool = False,
+        requested_by: str = "user",
+    ) -> Outcome:
+        def decide() -> Outcome:
+            return self._decide_delete(self.spec(kind, namespace, name), force, grace_s, requested_by)
+
+        return await self._lead.carry_out(decide, dry_run=dry_run)
+
+    def _decide_delete(self, spec: Spec, force: bool, grace_s: int | None, requested_by: str) -> Outcome:
+        match spec.kind:
+            case "Pod":
+                return self._delete_pod(spec, force, grace_s, requested_by)
+            case "Node":
+                return self._delete_node(spec)
+            case "ElasticQuota":
+                self._check_quota_free(spec, force)
+        message = "its pods follow" if spec.kind in ("Deployment", "Job") else ""
+        return Outcome(
+            [Remove(spec, reason=ReasonCode.DELETED, message=f"deleted by {requested_by}")], "deleted", message
+        )
+
+    def _delete_pod(self, spec: Spec, force: bool, grace_s: int | None, requested_by: str) -> Outcome:
+        pod = self._world.pod(spec)
+        change = lifecycle.stop(
+            pod,
+            f"deleted by {requested_by}",
+            requested_by,
+            self._context.clock.now_ms(),
+            grace_ms=None if grace_s is None else 1000 * grace_s,
+            force=force,
+        )
+        if change is None:
+            return Outcome([], "deleting", f"is leaving {pod.node} already")
+        if isinstance(change, Remove):
+            return Outcome([change], "deleted")
+        grace = (change.spec.deletion.grace_ms if change.spec.deletion else 0) // 1000
+        return Outcome([change], "deleting", f"{pod.node} stops it within {grace} s")
+
+    def _delete_node(self, spec: Spec) -> Outcome:
+        """The machine ends: its pods start again elsewhere in the same write."""
+        now_ms, seed = self._context.clock.now_ms(), self.seed()
+        inventory = self._world.inventory(spec.name)
+        if inventory is not None:
+            self._world.retired[spec.name] = inventory.agent_id
+        moved = [
+            lifecycle.decide(pod, lost_reason=ReasonCode.NODE_LOST, owner_exists=True, now_ms=now_ms, seed=seed)
+            for pod in self._world.pods_on(spec.name)
+        ]
+        removal = Remove(spec, ("node.lost",), ReasonCode.NODE_LOST, "deleted by a user")
+        changes: list[Change] = [removal, *(change for change in moved if change is not None)]
+        return Outcome(changes, "deleted", f"{len(changes) - 1} pods start again elsewhere")
+
+    def _check_quota_free(self, spec: Spec, force: bool) -> None:
+        problem = check_delete(spec.name, self._world.catalog.quotas())
+        users = [] if force else [pod.spec for pod in self._world.pods() if self._uses(pod, spec.name)]
+        if problem is None and users:
+            problem = (
+                f"{len(users)} pods are charged to quota {spec.name}, such as {users[0].object}; use force to go on"
+            )
+        if problem is not None:
+            raise ApiError(409, "InUse", problem)
+
+    @staticmethod
+    def _uses(pod: PodState, quota: str) -> bool:
+        return not pod.finished and pod.spec.pod().quota_label == quota
+
+    # Nodes
+
+    async def cordon(self, node: str, *, unschedulable: bool, dry_run: bool = False) -> Outcome:
+        def decide() -> Outcome:
+            change = nodes.cordon(self.spec("Node", None, node), unschedulable=unschedulable)
+            word = "cordoned" if unschedulable else "uncordoned"
+            return Outcome([], "unchanged", f"was {word} already") if change is None else Outcome([change], word)
+
+        return await self._lead.carry_out(decide, dry_run=dry_run)
+
+    async def freeze(self, reason: str, *, dry_run: bool = False) -> Outcome:
+        """No automatic removal until ``unfreeze``; kept in a ConfigMap, so that it outlives us and is seen by all."""
+        manifest = {
+            "apiVersion": "v1",
+            "kind": "ConfigMap",
+            "metadata": {"name": names.FREEZE, "namespace": names.SYSTEM_NAMESPACES[0]},
+            "data": {"reason": reason},
+        }
+        applied = await self.apply_data([manifest], dry_run=dry_run)
+        return Outcome(applied.changes, "frozen", reason)
+
+    async def unfreeze(self, *, dry_run: bool = False) -> Outcome:
+        if self._world.frozen() is None:
+            return Outcome([], "unchanged", "nothing is frozen")
+        await self.delete("ConfigMap", names.SYSTEM_NAMESPACES[0], names.FREEZE, dry_run=dry_run)
+        return Outcome([], "unfrozen")
+
+    # The eviction gate
+
+    async def evict(self, request: gate.Request, *, dry_run: bool = False) -> gate.Decision:
+        """One code path for the bus, HTTP and dry runs."""
+        known = self._answers.get(request.id)
+        if known is not None:
+            return known
+
+        def decide() -> gate.Decision:
+            return gate.decide(request, self.ledger(), self._gate, self._context.clock.now_ms())
+
+        decision = await self._lead.carry_out(decide, dry_run=dry_run)
+        if not dry_run:
+            self._remember(request.id, decision)
+            await self._account(request, decision)
+        return decision
+
+    async def emergency(self, report: EmergencyUsed) -> gate.Decision:
+        """An agent already removed the pod, under its allowance; here it is booked and queued again."""
+        victim = gate.Victim(report.victim.uid, report.victim.namespace, report.victim.name, report.node)
+        request = gate.Request(
+            report.id, "emergency", (victim,), f"agent {report.node}", report.reason, report.message, report.numbers
+        )
+
+        def decide() -> gate.Decision:
+            pod = self._world.pod_of_uid(report.victim.uid)
+            change = gate.reported(pod, request, self._context.clock.now_ms()) if pod is not None else None
+            verdicts = (gate.Verdict(victim, None, "booked" if change else "was booked before"),)
+            return gate.Decision(True, "booked", verdicts, None, (change,) if change else (), replay=change is None)
+
+        decision = await self._lead.carry_out(decide)
+        await self._account(request, decision)
+        return decision
+
+    def ledger(self) -> gate.Ledger:
+        world = self._world
+        budgets = [Budget(spec.namespace or "", spec.name, spec.body) for spec in world.of_kind("PodDisruptionBudget")]
+        workloads = {
+            spec.object: gate.Workload(spec.object, int(spec.body.get(wanted, 1)))
+            for kind, wanted in (("Deployment", "replicas"), ("Job", "parallelism"))
+            for spec in world.of_kind(kind)
+        }
+        return gate.Ledger({pod.spec.uid: pod for pod in world.pods()}, budgets, workloads, world.frozen())
+
+    def _remember(self, command_id: str, decision: gate.Decision) -> None:
+        self._answers[command_id] = decision
+        if len(self._answers) > _ANSWERS_KEPT:
+            self._answers.popitem(last=False)
+
+    async def _account(self, request: gate.Request, decision: gate.Decision) -> None:
+        if decision.replay:
+            return
+        self._evictions.add(1, {"kind": request.kind, "granted": decision.granted})
+        self._context.log.info(
+            "eviction_decided",
+            id=request.id,
+            kind=request.kind,
+            granted=decision.granted,
+            reason=decision.reason,
+            message=decision.message,
+            victims=[f"{victim.namespace}/{victim.name}" for victim in request.victims],
+        )
+        if not decision.granted and request.victims and self._lead.writer is not None:
+            await self._lead.writer.say(self._refusal(request, decision))
+
+    def _refusal(self, request: gate.Request, decision: gate.Decision) -> Event:
+        first = request.victims[0]
+        return Event(
+            id=f"evict/{request.id}",
+            type="eviction.refused",
+            at_ms=self._context.clock.now_ms(),
+            source=SERVICE,
+            object=object_key("Pod", first.namespace, first.name),
+            uid=first.uid,
+            reason=decision.reason,
+            message=decision.message,
+            data={"kind": request.kind, "requested_by": request.requested_by, "victims": len(request.victims)},
+            cause_id=request.id,
+        )

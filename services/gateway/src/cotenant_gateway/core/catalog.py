@@ -1,0 +1,59 @@
+"""Objects seen together: what is stored, overlaid with what one request would add."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+from cotenant_common.model.ids import spec_key
+from cotenant_common.model.qos import SHIPPED_PRIORITY_CLASSES
+from cotenant_gateway.core import names
+from cotenant_gateway.core.profiles import PriorityClass, Profile
+from cotenant_gateway.core.records import Spec
+
+Manifest = Mapping[str, Any]
+
+
+CATALOG_KINDS: Final = ("ClusterColocationProfile", "ElasticQuota", "Namespace", "PriorityClass")
+"""Kinds that other objects are judged by; pods are too many to copy for every request."""
+
+
+class Catalog:
+    """Manifests by kind and key. An overlay never reaches the catalog underneath."""
+
+    def __init__(self, specs: Iterable[Spec] = (), base: "Mapping[str, Mapping[str, Manifest]] | None" = None) -> None:
+        self._kinds = {kind: dict((base or {}).get(kind) or {}) for kind in CATALOG_KINDS}
+        for spec in specs:
+            if spec.deletion is None:
+                self.add(spec.kind, spec.namespace, spec.name, spec.manifest)
+
+    def overlay(self) -> "Catalog":
+        return Catalog(base=self._kinds)
+
+    def add(self, kind: str, namespace: str | None, name: str, manifest: Manifest) -> None:
+        if kind in self._kinds:
+            self._kinds[kind][spec_key(kind, namespace, name)] = manifest
+
+    def of_kind(self, kind: str) -> list[Manifest]:
+        objects = self._kinds.get(kind, {})
+        return [objects[key] for key in sorted(objects)]
+
+    def profiles(self) -> list[Profile]:
+        return [Profile.of(manifest) for manifest in self.of_kind("ClusterColocationProfile")]
+
+    def namespace_labels(self, namespace: str) -> dict[str, str]:
+        found = self._kinds.get("Namespace", {}).get(spec_key("Namespace", None, namespace)) or {}
+        return {**((found.get("metadata") or {}).get("labels") or {}), names.NAMESPACE_LABEL: namespace}
+
+    def priority_classes(self) -> dict[str, PriorityClass]:
+        """The shipped ones may be redefined by an object of the same name."""
+        shipped = {**SHIPPED_PRIORITY_CLASSES, **names.SHIPPED_SYSTEM_CLASSES}
+        classes = {name: PriorityClass(value) for name, value in shipped.items()}
+        for manifest in self.of_kind("PriorityClass"):
+            classes[manifest["metadata"]["name"]] = PriorityClass(manifest["value"], manifest.get("preemptionPolicy"))
+        return classes
+
+    def default_priority_class(self) -> str | None:
+        marked = [m for m in self.of_kind("PriorityClass") if m.get("globalDefault")]
+        return min(marked, key=lambda m: (m["value"], m["metadata"]["name"]))["metadata"]["name"] if marked else None
+
+    def quotas(self) -> dict[str, Manifest]:
+        return {manifest["metadata"]["name"]: manifest for manifest in self.of_kind("ElasticQuota")}

@@ -1,0 +1,69 @@
+"""ElasticQuotas beside each other, judged by the rules that the quota service shares."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from cotenant_common.model.quota import validate
+from cotenant_common.model.quota.spec import BUILT_IN, Problem, QuotaSpec, parse_quota
+from cotenant_gateway.core.validate.schema import Path, Report
+
+Manifest = Mapping[str, Any]
+
+_KEYED: Final = re.compile(r"(metadata)\.(labels|annotations)\[([^\]]+)\]")
+
+
+@dataclass(frozen=True, slots=True)
+class Charged:
+    """What runs under a quota now."""
+
+    used: Mapping[str, int] = field(default_factory=dict)
+    pods: int = 0
+
+
+NOTHING: Final = Charged()
+
+
+def check_shape(manifest: Manifest, report: Report) -> None:
+    """What can be said of one quota by itself."""
+    _tell(parse_quota(manifest)[1], report)
+
+
+def check_quota(
+    manifest: Manifest, quotas: Mapping[str, QuotaSpec], old: Manifest | None, report: Report, charged: Charged
+) -> None:
+    """``quotas`` hold this one and all others as they would stand; ``old`` is what it was."""
+    new, problems = parse_quota(manifest)
+    _tell(problems, report)
+    if new is None:
+        return
+    twin = quotas.get(new.name)
+    if twin is not None and twin.namespace != new.namespace:
+        report.error(("metadata", "name"), f"quota {new.name} exists in namespace {twin.namespace}; names are shared")
+        return
+    before = parse_quota(old)[0] if old is not None else None
+    others = {name: spec for name, spec in quotas.items() if name != new.name}
+    existing = others | ({new.name: before} if before is not None else {})
+    _tell(validate.check_apply(existing, new, used=charged.used, bound_pods=charged.pods), report)
+
+
+def check_delete(name: str, quotas: Mapping[str, QuotaSpec], pods: int) -> str | None:
+    """Why the quota must stay, or None."""
+    problems = validate.check_delete(quotas, name, bound_pods=pods)
+    return problems[0].message if problems else None
+
+
+def is_built_in(name: str) -> bool:
+    return name in BUILT_IN
+
+
+def _tell(problems: tuple[Problem, ...] | list[Problem], report: Report) -> None:
+    for problem in problems:
+        report.error(_place(problem.path), problem.message)
+
+
+def _place(path: str) -> Path:
+    """``metadata.labels[a.b/c]`` and ``spec.min.nvidia.com/gpu``: a key may hold dots itself."""
+    keyed = _KEYED.match(path)
+    return (keyed[1], keyed[2], keyed[3]) if keyed else tuple(path.split(".", 2))

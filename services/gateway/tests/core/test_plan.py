@@ -1,0 +1,189 @@
+from typing import Any
+
+from cotenant_common.model import labels
+from cotenant_common.testing.builders import pod_manifest, quota_manifest
+from cotenant_gateway.core.catalog import Catalog
+from cotenant_gateway.core.plan import Applying, Plan, plan
+from cotenant_gateway.core.records import Spec
+from cotenant_gateway.core.yaml_source import from_data, load
+from cotenant_gateway.testing import controller, leaving, running
+
+
+def apply(*manifests: dict[str, Any], known: dict[str, Spec] | None = None, runtime: str = "process") -> Plan:
+    specs = known or {}
+    context = Applying(specs.get, Catalog(specs.values()), 5, "s", runtime)
+    return plan(from_data(manifests), context)
+
+
+def stored(*plans: Plan) -> dict[str, Spec]:
+    return {change.spec.key: change.spec for one in plans for change in one.changes}
+
+
+def faults(planned: Plan) -> list[str]:
+    return [str(fault) for fault in planned.faults]
+
+
+def actions(planned: Plan) -> list[str]:
+    return [item.action for item in planned.items]
+
+
+PROFILE = {
+    "apiVersion": "config.koordinator.sh/v1alpha1",
+    "kind": "ClusterColocationProfile",
+    "metadata": {"name": "batch"},
+    "spec": {"selector": {"matchLabels": {"b": "1"}}, "qosClass": "BE", "priorityClassName": "koord-batch"},
+}
+CLASS = {
+    "apiVersion": "scheduling.k8s.io/v1",
+    "kind": "PriorityClass",
+    "metadata": {"name": "gold"},
+    "value": 9100,
+}
+
+
+def test_one_bad_document_changes_nothing():
+    planned = apply(pod_manifest("good"), pod_manifest("bad", cpu="x"))
+    assert planned.changes == []
+    assert faults(planned) == [
+        "document 2, spec.containers[0].resources.requests.cpu: expected a quantity such as 500m, 2 or 1.5Gi, got 'x'"
+    ]
+
+
+def test_errors_name_document_line_and_field():
+    text = "kind: Pod\napiVersion: v1\nmetadata: {name: a}\nspec:\n  containers:\n  - name: c\n    comand: [x]\n"
+    planned = plan(load(text), Applying({}.get, Catalog(), 0, "s"))
+    assert faults(planned)[0].startswith("document 1, line 7, spec.containers[0].comand: unknown field")
+
+
+def test_applying_again_changes_nothing():
+    first = apply(pod_manifest("a", cpu="1"))
+    assert actions(first) == ["created"]
+    again = apply(pod_manifest("a", cpu="1"), known=stored(first))
+    assert (actions(again), again.changes) == (["unchanged"], [])
+    assert again.items[0].uid == first.items[0].uid
+
+
+def test_a_profile_applied_later_does_not_disturb_what_runs():
+    pod = pod_manifest("a", cpu="1", extra_labels={"b": "1"})
+    known = stored(apply(pod))
+    known |= stored(apply(PROFILE, known=known))
+    assert actions(apply(pod, known=known)) == ["unchanged"]
+
+
+def test_profiles_and_classes_of_the_same_request_count():
+    planned = apply(pod_manifest("a", cpu="1", extra_labels={"b": "1"}), PROFILE)
+    assert faults(planned) == []
+    body = planned.changes[0].spec.body
+    assert body["containers"][0]["resources"]["requests"] == {"kubernetes.io/batch-cpu": "1000"}
+    assert body["priority"] == 5000
+    assert apply(pod_manifest("p", spec={"priorityClassName": "gold"}), CLASS).changes[0].spec.body["priority"] == 9100
+
+
+def test_an_unknown_priority_class_lists_those_there_are():
+    (fault,) = faults(apply(pod_manifest("a", spec={"priorityClassName": "gold"})))
+    assert "'gold' does not exist; there are koord-batch" in fault
+
+
+def test_a_priority_that_is_not_the_class():
+    (fault,) = faults(apply(pod_manifest("a", spec={"priorityClassName": "koord-prod", "priority": 1})))
+    assert fault.startswith("document 1, spec.priority: 1 is not the 9000")
+
+
+def test_a_global_default_class_is_used():
+    known = stored(apply({**CLASS, "globalDefault": True}))
+    assert apply(pod_manifest("a"), known=known).changes[0].spec.body["priorityClassName"] == "gold"
+
+
+def test_forbidden_combinations_are_refused_after_profiles():
+    (fault,) = faults(apply(pod_manifest("a", qos="BE", band="prod")))
+    assert "QoS BE cannot have priority koord-prod" in fault
+
+
+def test_batch_work_that_asks_for_native_cpu_is_warned():
+    item = apply(pod_manifest("a", qos="BE", priority=5500, requests={"cpu": "1"})).items[0]
+    assert any("charged like a service" in str(problem) for problem in item.report.warnings)
+    clean = apply(pod_manifest("a", qos="BE", band="batch", cpu="1", memory="1Gi")).items[0]
+    assert not any("charged" in str(problem) for problem in clean.report.warnings)
+
+
+def test_a_pod_changes_in_its_labels_only():
+    known = stored(apply(pod_manifest("a", qos="LS")))
+    assert actions(apply(pod_manifest("a", qos="LS", extra_labels={"x": "1"}), known=known)) == ["configured"]
+    (fault,) = faults(apply(pod_manifest("a", qos="LS", cpu="2"), known=known))
+    assert "a pod cannot change once it exists" in fault
+    (fault,) = faults(apply(pod_manifest("a"), known=known))
+    assert labels.QOS_CLASS in fault
+
+
+def test_what_is_being_deleted_cannot_be_applied():
+    pod = leaving(running("a")).spec
+    assert "is being deleted" in faults(apply(pod_manifest("a"), known={pod.key: pod}))[0]
+
+
+def test_the_same_object_twice_in_one_request():
+    assert "Pod/default/a is already document 1" in faults(apply(pod_manifest("a"), pod_manifest("a")))[0]
+
+
+def test_templates_are_admitted_when_the_controller_is_applied():
+    owner = dict(controller("Deployment", selector={"matchLabels": {"app": "w"}}).manifest)
+    owner["spec"]["template"]["spec"]["priorityClassName"] = "gold"
+    (fault,) = faults(apply(owner))
+    assert fault.startswith("document 1, spec.template.spec.priorityClassName: the PriorityClass 'gold'")
+
+
+def test_a_job_keeps_its_template_and_its_status():
+    spec = controller("Job", status={"failed": 1}, completions=3)
+    known = {spec.key: spec}
+    wanted = {**spec.manifest, "spec": {**spec.body, "parallelism": 2}}
+    wanted.pop("status")
+    planned = apply(wanted, known=known)
+    assert actions(planned) == ["configured"]
+    assert planned.changes[0].spec.manifest["status"] == {"failed": 1}
+    (fault,) = faults(apply({**wanted, "spec": {**spec.body, "completions": 4}}, known=known))
+    assert fault.startswith("document 1, spec.completions: cannot change")
+
+
+def test_quotas_are_checked_beside_each_other():
+    parent = quota_manifest("p", minimum={"cpu": "4"}, maximum={"cpu": "8"}, is_parent=True)
+    child = quota_manifest("c", minimum={"cpu": "3"}, maximum={"cpu": "8"}, parent="p")
+    assert faults(apply(parent, child)) == []
+    second = quota_manifest("d", minimum={"cpu": "3"}, maximum={"cpu": "8"}, parent="p")
+    assert "guaranteed 6 of cpu, more than its own min 4" in faults(apply(parent, child, second))[0]
+    assert "does not exist" in faults(apply(child))[0]
+    plain = quota_manifest("p", minimum={"cpu": "4"}, maximum={"cpu": "8"})
+    assert any("is no parent" in fault for fault in faults(apply(plain, child)))
+    assert "is a parent; name one of its children" in faults(apply(parent, pod_manifest("a", quota="p")))[0]
+
+
+def test_a_bad_slo_config_is_refused_before_it_is_stored():
+    manifest = {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": "slo-controller-config", "namespace": "koordinator-system"},
+        "data": {"colocation-config": "{"},
+    }
+    assert faults(apply(manifest))[0].startswith("document 1, data.colocation-config: not valid JSON")
+    other = {**manifest, "metadata": {"name": "slo-controller-config", "namespace": "default"}}
+    assert faults(apply(other)) == []
+
+
+def test_simulated_pods_need_no_command():
+    manifest = pod_manifest("a", command=())
+    assert faults(apply(manifest)) != []
+    assert faults(apply(manifest, runtime="simulated")) == []
+
+
+def test_a_name_used_again_is_a_new_identity():
+    first = plan(from_data([pod_manifest("a")]), Applying({}.get, Catalog(), 0, "s/1"))
+    second = plan(from_data([pod_manifest("a")]), Applying({}.get, Catalog(), 0, "s/2"))
+    assert first.items[0].uid != second.items[0].uid
+
+
+def test_what_get_shows_can_be_applied_again():
+    from cotenant_gateway.core.views import object_view
+
+    known = stored(apply(pod_manifest("a", cpu="1", extra_labels={"b": "1"}), PROFILE))
+    shown = object_view(next(spec for spec in known.values() if spec.kind == "Pod"), {"phase": "Running"})
+    again = apply(shown, known=known)
+    assert faults(again) == []
+    assert again.items[0].report.warnings != []
