@@ -9,11 +9,13 @@ from contextlib import suppress
 
 import pytest
 
+from cotenant_agent.app.enforce import Enforcer
 from cotenant_agent.cgroup.files import Knob
 from cotenant_agent.cgroup.layout import detect_layout
 from cotenant_agent.config import AgentSettings
 from cotenant_agent.core.admission import spec_digest
-from cotenant_agent.node import SliceError, build_agent, end_node, open_groups, read_facts
+from cotenant_agent.core.usage import GROUPS
+from cotenant_agent.node import SliceError, build_agent, end_node, open_groups, open_node, read_facts
 from cotenant_common.bus.memory_bus import MemoryServer
 from cotenant_common.contracts import buckets, codec, subjects
 from cotenant_common.contracts.messages.state import Binding, Deletion, PodStatusRecord
@@ -195,3 +197,15 @@ def test_the_facts_of_a_slice_are_its_own():
     facts = read_facts(AgentSettings(node="n1", cpus="0", memory_bytes=1 << 30))
     assert (facts.capacity["cpu"], facts.capacity["memory"]) == (1_000, 1 << 30)
     assert facts.labels["kubernetes.io/hostname"] == "n1"
+
+
+@needs_groups
+async def test_the_groups_of_a_slice_cannot_leave_it(settings):
+    chosen = settings.model_copy(update={"cpus": "0"})
+    ports = open_node(chosen, SystemClock())
+    try:
+        Enforcer(ports, chosen).prepare(0)
+        assert {ports.tree.effective_cpus(f"n1/{name}") for name in GROUPS} == {(0,)}
+    finally:
+        ports.sampler.close()
+        ports.runtime.close()

@@ -85,7 +85,7 @@ def runtime_settings(settings: AgentSettings) -> RuntimeSettings:
 
 def open_node(settings: AgentSettings, clock: Clock) -> NodePorts:
     """Inside a running event loop. Raise SliceError, OSError when the state directory cannot be made."""
-    settings.state_dir.mkdir(parents=True, exist_ok=True)
+    settings.state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
     facts = read_facts(settings)
     tree, writer = open_groups(settings)
     runtime = PodRuntime(runtime_settings(settings), now_ms=clock.now_ms, environ=os.environ)

@@ -23,6 +23,8 @@ class FakeRuntime:
     refuses: dict[str, str] = field(default_factory=dict)
     """Pod name to the reason for which its start is refused."""
     stop_takes_s: float = 0.0
+    unkillable: int = 0
+    """Processes that no stop can end, until this is 0."""
     launches: list[PodLaunch] = field(default_factory=list)
     stops: list[tuple[str, int]] = field(default_factory=list)
     removed: list[str] = field(default_factory=list)
@@ -40,7 +42,8 @@ class FakeRuntime:
         self.check(launch)
         self.launches.append(launch)
         for container in launch.containers:
-            self._run(launch, container.name, 0)
+            if (launch.uid, container.name) not in self._states:
+                self._run(launch, container.name, 0)
         return self.containers(launch.uid)
 
     async def restart(self, launch: PodLaunch, container: str) -> ContainerState:
@@ -66,6 +69,13 @@ class FakeRuntime:
         )
         self._states[launch.uid, container] = state
         return state
+
+    def lose(self, uid: str, container: str) -> None:
+        """As if the agent had died before it started this one."""
+        del self._states[uid, container]
+
+    def tell_end(self, state: ContainerState) -> None:
+        self._ended.put_nowait(state)
 
     def finish(self, uid: str, container: str = "main", code: int = 0, *, oom_killed: bool = False) -> None:
         state = self._end(uid, container, code, oom_killed=oom_killed)
@@ -99,7 +109,7 @@ class FakeRuntime:
                 self._ended.put_nowait(self._end(uid, state.container, 143))
         if kill_all is not None:
             kill_all()
-        return StopResult(self.containers(uid), killed=False, left=0)
+        return StopResult(self.containers(uid), killed=False, left=self.unkillable)
 
     async def adopt(self) -> tuple[ContainerState, ...]:
         while not self._ended.empty():

@@ -48,3 +48,28 @@ def test_the_tail_reaches_into_older_files(tmp_path):
 
 def test_a_cursor_into_a_file_that_is_gone_continues_with_the_oldest(tmp_path):
     assert read(logs(tmp_path, log="new\n"), after="1:5").text == "new\n"
+
+
+def test_a_letter_is_never_cut_in_two(tmp_path):
+    settings = RuntimeSettings(tmp_path)
+    directory = settings.container_dir("u", "main")
+    directory.mkdir(parents=True)
+    text = "aé€😀" * 20
+    (directory / "log").write_bytes(text.encode())
+    pages, after = [], None
+    for _ in range(100):
+        page = LogFiles(settings).read("u", "main", after=after, tail_lines=None, limit_bytes=7)
+        pages.append(page.text)
+        after = page.cursor
+    assert "".join(pages) == text
+
+
+def test_a_page_of_no_size_or_a_cursor_that_is_none_gives_the_beginning(tmp_path):
+    settings = RuntimeSettings(tmp_path)
+    directory = settings.container_dir("u", "main")
+    directory.mkdir(parents=True)
+    log = directory / "log"
+    log.write_text("abcdefgh")
+    for after in ("x", f"{log.stat().st_ino}:-5", f"{log.stat().st_ino}:x"):
+        page = LogFiles(settings).read("u", "main", after=after, tail_lines=None, limit_bytes=-3)
+        assert page.text == "abcd"

@@ -94,3 +94,25 @@ def test_only_best_effort_is_offered_to_the_oom_killer_first():
     ls = plan(qos="LS", cpu="1").launch(how).containers[0]
     assert (be.oom_score_adj, ls.oom_score_adj) == (1_000, None)
     assert be.cgroup_procs == ("/sys/x/cgroup.procs",)
+
+
+@pytest.mark.parametrize(
+    ("spec", "field"),
+    [
+        ({"containers": [{"command": ["a"]}]}, ""),
+        ({"containers": [{"name": "a", "readinessProbe": {"tcpSocket": {"port": 70_000}}}]}, "readinessProbe"),
+        ({"terminationGracePeriodSeconds": "soon"}, ""),
+    ],
+)
+def test_what_cannot_be_read_is_refused_and_never_raises_anything_else(spec, field):
+    with pytest.raises(LaunchError) as caught:
+        read_plan(spec_record(pod_manifest("bad", spec=spec)), "n1")
+    assert caught.value.field == field
+
+
+def test_a_probe_may_have_a_grace_period_of_its_own():
+    probe = {"exec": {"command": ["true"]}, "terminationGracePeriodSeconds": 3}
+    containers = [{"name": "main", "command": ["true"], "livenessProbe": probe, "startupProbe": {**probe}}]
+    del containers[0]["startupProbe"]["terminationGracePeriodSeconds"]
+    probes = read_plan(spec_record(pod_manifest("web", spec={"containers": containers})), "n1").probes["main"]
+    assert (probes.restart_grace_ms(started=True), probes.restart_grace_ms(started=False)) == (3_000, None)

@@ -1,9 +1,12 @@
+from dataclasses import replace
+
 import pytest
 
 from cotenant_agent.adapters.manifests import read_plan
 from cotenant_agent.app.enforce import Enforcer
 from cotenant_agent.cgroup.fake import FakeCgroupTree
 from cotenant_agent.cgroup.files import Knob
+from cotenant_agent.cgroup.tree import CgroupError
 from cotenant_agent.config import AgentSettings
 from cotenant_agent.core.merge import WishSource
 from cotenant_agent.core.policy import CpuPolicy, NodePolicy
@@ -25,9 +28,12 @@ class Clock:
 class Rig:
     """An enforcer on a node in memory, and the seconds that pass on it."""
 
-    def __init__(self, tree=None, cpus=4, **settings):
+    def __init__(self, tree=None, cpus=4, slice_cpus=None, **settings):
         self.clock = Clock()
         self.node = fake_node(self.clock, cpus=cpus, tree=tree)
+        if slice_cpus is not None:
+            facts = replace(self.node.ports.facts, cpus=self.node.ports.facts.cpus[:slice_cpus], whole_machine=False)
+            self.node.ports = replace(self.node.ports, facts=facts)
         self.enforcer = Enforcer(self.node.ports, AgentSettings(node="n1", **settings))
         self.enforcer.prepare(0)
 
@@ -166,3 +172,31 @@ def test_only_empty_groups_of_nobody_are_strays():
     rig.node.tree.create("n1/ls/podbusy")
     rig.node.tree.attach("n1/ls/podbusy", 5)
     assert rig.enforcer.stray_groups() == ["n1/ls/podold"]
+
+
+def test_all_groups_of_a_slice_are_held_to_its_cpus():
+    rig = Rig(slice_cpus=2)
+    assert {rig.read(group, Knob.CPUSET_CPUS) for group in ("n1", "n1/ls", "n1/be", "n1/system")} == {"0-1"}
+    rig.place("web", qos="LS", cpu="1")
+    assert rig.node.tree.violations() == []
+
+
+def test_the_guard_leaves_to_best_effort_what_the_policy_promises():
+    rig = Rig()
+    rig.enforcer.set_policy(NodePolicy(cpu_min_percent=50), 0)
+    placed = rig.place("web", qos="LS", cpu="1")
+    rig.node.sampler.rates = {"node": 3_500, "ls": 500, "be": 3_000, "system": 0, placed.uid: 500}
+    rig.node.sampler.waits = {placed.uid: 9.0}
+    tick = rig.seconds(60)
+    assert tick.limit.limit_milli == 2_000
+
+
+def test_a_group_that_the_kernel_will_not_give_up_is_tried_again_later():
+    class Refusing(FakeCgroupTree):
+        def remove(self, group):
+            raise CgroupError(f"cannot remove {group}: read-only")
+
+    rig = Rig(Refusing())
+    placed = rig.place("web", cpu="1")
+    assert rig.enforcer.remove(placed.uid) is False
+    assert placed.uid in rig.enforcer.pods

@@ -7,13 +7,17 @@ from dataclasses import replace
 import pytest
 
 from cotenant_agent.app import AgentService
+from cotenant_agent.cgroup.fake import FakeCgroupTree
 from cotenant_agent.cgroup.files import Knob
+from cotenant_agent.cgroup.tree import GroupBusyError
 from cotenant_agent.config import AgentSettings
 from cotenant_agent.core.admission import spec_digest
 from cotenant_agent.testing import FakeNode, fake_node
 from cotenant_common.bus.memory_bus import MemoryServer
+from cotenant_common.bus.protocol import BusUnavailableError
 from cotenant_common.contracts import buckets, codec, subjects
 from cotenant_common.contracts.messages.commands import EmergencyUsed, EvictReply, EvictRequest, LogsReply, LogsRequest
+from cotenant_common.contracts.messages.events import Event
 from cotenant_common.contracts.messages.state import (
     Binding,
     Deletion,
@@ -26,6 +30,7 @@ from cotenant_common.model import labels
 from cotenant_common.model.pod import parse_pod
 from cotenant_common.runtime import requests
 from cotenant_common.runtime.clock import LoopClock
+from cotenant_common.runtime.events import Announcer
 from cotenant_common.testing.builders import pod_manifest, spec_key, spec_record
 from cotenant_common.testing.context import EPOCH_MS, memory_server, service_context
 from cotenant_common.testing.virtual_loop import in_virtual_time
@@ -612,3 +617,220 @@ async def test_logs_are_served_in_pages():
 def test_a_slice_that_is_no_cpu_list_is_refused(cpus):
     with pytest.raises(ValueError, match="cpu"):
         AgentSettings(node=NODE, cpus=cpus)
+
+
+class SlowWrites:
+    """A bucket whose writes take a moment, so that things happen while one is under way."""
+
+    def __init__(self, bucket):
+        self._bucket = bucket
+
+    def __getattr__(self, name):
+        return getattr(self._bucket, name)
+
+    async def put(self, key, value, *, ttl_s=None):
+        await asyncio.sleep(0.5)
+        return await self._bucket.put(key, value, ttl_s=ttl_s)
+
+    async def delete(self, key, *, revision=None):
+        await asyncio.sleep(2)
+        await self._bucket.delete(key, revision=revision)
+
+
+@in_virtual_time
+async def test_an_event_names_the_write_that_tells_of_it():
+    w = await world()
+    async with w.agent() as agent:
+        agent._pods._bucket = SlowWrites(agent._pods._bucket)
+        record = await w.submit("job", spec={"restartPolicy": "Never"})
+        while not w.node.runtime.containers(record.uid):
+            await asyncio.sleep(0.01)
+        await asyncio.sleep(0.2)
+        w.node.runtime.finish(record.uid)
+        await w.until(record, terminal)
+        await asyncio.sleep(1)
+        written = await w.statuses.get(f"{NODE}.{record.uid}")
+    stored = w.server.events.replay(after_sequence=0, since_ms=None)
+    events = [codec.decode(Event, received.data) for received in stored]
+    (finished,) = [event for event in events if event.type == "pod.finished"]
+    assert (finished.data["phase"], finished.id.split("/")[2]) == ("Succeeded", str(written.revision))
+
+
+@in_virtual_time
+async def test_a_status_that_goes_never_takes_the_next_attempts_along():
+    w = await world()
+    async with w.agent() as agent:
+        record = await w.submit("web", digest="0000")
+        await w.until(record, lambda s: s.rejected)
+        agent._pods._bucket = SlowWrites(agent._pods._bucket)
+        await w.unbind(record)
+        await asyncio.sleep(0.1)
+        await w.bind(record, attempt=2)
+        await w.until(record, running)
+        await asyncio.sleep(5)
+        assert running(await w.status(record))
+
+
+@in_virtual_time
+async def test_a_pod_deleted_at_the_moment_of_its_refusal_gets_its_terminal_status():
+    w = await world()
+    async with w.agent() as agent:
+        agent._pods._bucket = SlowWrites(agent._pods._bucket)
+        record = await w.submit("web", digest="0000")
+        await asyncio.sleep(0.1)
+        await w.mark_deleted(record)
+        status = await w.until(record, terminal)
+        assert status.phase == "Deleted"
+        await asyncio.sleep(2)
+    assert len(w.events("pod.finished")) == 1
+
+
+@in_virtual_time
+async def test_a_pod_with_processes_left_is_not_told_as_gone():
+    w = await world()
+    async with w.agent():
+        record = await w.submit("web")
+        await w.until(record, running)
+        w.node.runtime.unkillable = 1
+        await w.mark_deleted(record, grace_ms=1_000)
+        await asyncio.sleep(20)
+        status = await w.status(record)
+        assert not status.terminal
+        assert "1 of its processes do not end" in status.message
+        w.node.runtime.unkillable = 0
+        await w.until(record, terminal)
+
+
+@in_virtual_time
+async def test_a_pod_half_started_by_a_dead_agent_is_completed():
+    w = await world()
+    two = [{"name": "main", "command": ["true"]}, {"name": "side", "command": ["true"]}]
+    async with w.agent():
+        record = await w.submit("web", spec={"containers": two})
+        await w.until(record, running)
+    w.node.runtime.lose(record.uid, "side")
+    async with w.agent():
+        await w.until(record, lambda s: s.ready and len(s.containers) == 2)
+        assert [state.attempt for state in w.node.runtime.containers(record.uid)] == [0, 0]
+
+
+@in_virtual_time
+async def test_the_end_of_an_undone_attempt_restarts_nothing():
+    w = await world()
+    async with w.agent():
+        record = await w.submit("web")
+        await w.until(record, running)
+        (state,) = w.node.runtime.containers(record.uid)
+        w.node.runtime.tell_end(replace(state, attempt=7, exit_code=1))
+        await asyncio.sleep(5)
+        status = await w.status(record)
+        assert (status.restarts, status.reason) == (0, "Started")
+
+
+@in_virtual_time
+async def test_room_of_an_ended_pod_is_free_although_its_group_lingers():
+    w = await world(cpus=2, tree=LingeringTree(cpus="0-1"))
+    async with w.agent():
+        first = await w.submit("first", cpu="1500m", spec={"restartPolicy": "Never"})
+        await w.until(first, running)
+        w.node.runtime.finish(first.uid)
+        await w.until(first, terminal)
+        second = await w.submit("second", cpu="1500m")
+        await w.until(second, running, seconds=2)
+
+
+class LingeringTree(FakeCgroupTree):
+    """Groups of pods that cannot be removed."""
+
+    def remove(self, group):
+        raise GroupBusyError(group)
+
+
+@in_virtual_time
+async def test_an_agent_restarted_without_a_bus_loosens_nothing():
+    w = await world()
+    async with w.agent():
+        owner = await w.submit("db", qos="LSE", cpu="1", memory="4Gi")
+        await w.until(owner, running)
+        w.node.sampler.rates = {"node": 2_000, "ls": 1_900, "be": 0, "system": 0}
+        w.node.sampler.memory = {"be": 0}
+        await asyncio.sleep(3)
+    knobs = (Knob.CPUSET_CPUS, Knob.MEMORY_MAX, Knob.CPU_QUOTA)
+    w.node.tree.write(f"{NODE}/be", Knob.CPUSET_CPUS, "1-3")
+    before = {knob: w.node.tree.read(f"{NODE}/be", knob) for knob in knobs}
+    assert before[Knob.MEMORY_MAX] == 4 * GIB
+    w.server.stop()
+    w.node.sampler.rates = {"node": 100, "ls": 100, "be": 0, "system": 0}
+    async with w.agent():
+        await asyncio.sleep(30)
+        assert {knob: w.node.tree.read(f"{NODE}/be", knob) for knob in knobs} == before
+        w.server.start()
+        await asyncio.sleep(30)
+        assert w.node.tree.read(f"{NODE}/be", Knob.CPU_QUOTA) > before[Knob.CPU_QUOTA]
+        assert w.node.tree.read(f"{NODE}/be", Knob.CPUSET_CPUS) == "0-3"
+
+
+@in_virtual_time
+async def test_a_bus_that_fails_while_old_events_are_told_does_not_end_the_agent(monkeypatch):
+    w = await world()
+    tries = []
+    catch_up = Announcer.catch_up
+
+    async def fails_once(self, derive):
+        tries.append(self)
+        if len(tries) == 1:
+            raise BusUnavailableError("gone for a moment")
+        return await catch_up(self, derive)
+
+    monkeypatch.setattr(Announcer, "catch_up", fails_once)
+    async with w.agent():
+        record = await w.submit("web")
+        await w.until(record, running)
+    assert len(tries) == 2
+
+
+@in_virtual_time
+async def test_a_store_made_anew_is_told_of_the_node_and_its_pods():
+    w = await world()
+    async with w.agent():
+        record = await w.submit("web")
+        await w.until(record, running)
+        for spec in (buckets.NODES, buckets.PODSTATUS):
+            w.server.lose_bucket(spec)
+        await w.until(record, running)
+        for _ in range(200):
+            if await w.nodes.get(NODE) is not None:
+                return
+            await asyncio.sleep(0.05)
+        raise AssertionError("never registered again")
+
+
+@in_virtual_time
+async def test_a_pod_that_cannot_be_read_is_refused_and_harms_no_other():
+    w = await world()
+    async with w.agent():
+        bad = await w.submit("bad", spec={"terminationGracePeriodSeconds": "soon"})
+        status = await w.until(bad, lambda s: s.rejected)
+        assert "no pod that can be read" in status.message
+        await w.unbind(bad)
+        good = await w.submit("good")
+        await w.until(good, running)
+
+
+@in_virtual_time
+async def test_a_sampler_that_fails_once_ends_no_loop(monkeypatch):
+    w = await world()
+    async with w.agent():
+        slo = {labels.LATENCY_SLO: '{"percentile": 99, "milliseconds": 10}'}
+        record = await w.submit("web", qos="LS", cpu="1", annotations=slo)
+        await w.until(record, running)
+        monkeypatch.setattr(type(w.node.sampler), "sample_pods", _broken)
+        await asyncio.sleep(1)
+        monkeypatch.undo()
+        heard = len(w.signals)
+        await asyncio.sleep(2)
+        assert len(w.signals) > heard
+
+
+def _broken(*_):
+    raise OSError("no such device")

@@ -2,11 +2,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cotenant_agent.cgroup.files import KNOB_FILES, UNLIMITED, Knob, Version, shares_to_weight, weight_to_shares
+from cotenant_agent.cgroup.files import (
+    KNOB_FILES,
+    UNLIMITED,
+    Knob,
+    Version,
+    default_shares,
+    shares_to_weight,
+    weight_to_shares,
+)
 
 
 @pytest.mark.parametrize(("shares", "weight"), [(2, 1), (1_024, 39), (262_144, 10_000), (0, 1), (999_999, 10_000)])
-def test_shares_map_onto_weights_as_the_kernel_does(shares, weight):
+def test_shares_map_onto_weights_as_container_runtimes_have_it(shares, weight):
     assert shares_to_weight(shares) == weight
 
 
@@ -44,3 +52,12 @@ def test_cpu_lists_are_normalized():
 def test_knobs_that_a_version_lacks_have_no_name_there():
     assert KNOB_FILES[Knob.MEMORY_HIGH].name(Version.V1) is None
     assert KNOB_FILES[Knob.CPU_SHARES].name(Version.V2) == "cpu.weight"
+
+
+def test_an_empty_cpuset_is_a_line_break_because_an_empty_write_changes_nothing():
+    assert KNOB_FILES[Knob.CPUSET_CPUS].encode(Version.V2, "") == "\n"
+
+
+def test_a_group_without_a_weight_has_the_kernels_own_in_each_version():
+    assert shares_to_weight(default_shares(Version.V2)) == 100
+    assert default_shares(Version.V1) == 1_024

@@ -1,6 +1,7 @@
 import pytest
 
 from cotenant_agent.cgroup.files import Knob, Stat
+from cotenant_agent.cgroup.hierarchy import _read_pids
 from cotenant_agent.cgroup.tree import GroupMissingError, KnobUnsupportedError
 from cotenant_agent.cgroup.v1 import V1Tree
 
@@ -97,3 +98,8 @@ def test_removing_the_root_takes_every_best_effort_group_along(tree, tmp_path):
         tree.create(group)
     tree.remove("")
     assert not list((tmp_path / "cpu").glob("cotenant*"))
+
+
+def test_processes_of_another_pid_namespace_are_never_signalled(tmp_path):
+    (tmp_path / "cgroup.procs").write_text("0\n7\n0\n")
+    assert _read_pids(tmp_path / "cgroup.procs") == [7]

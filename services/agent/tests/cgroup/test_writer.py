@@ -213,3 +213,14 @@ def test_a_journal_stays_small_while_pods_come_and_go(tmp_path):
 def test_no_group_name_leaves_the_root(group):
     with pytest.raises(CgroupError):
         FakeCgroupTree().create(group)
+
+
+def test_on_version_2_an_unset_cpuset_is_given_back_as_unset():
+    tree = FakeCgroupTree(cpus="0-3", cgroup_version=Version.V2)
+    tree.create("n/be")
+    writer = KnobWriter(tree, KnobJournal())
+    writer.write(KnobChange("n/be", Knob.CPUSET_CPUS, "0-1", "test"), 0)
+    assert tree.effective_cpus("n/be") == (0, 1)
+    assert writer.restore(0).differences == ()
+    assert tree.read("n/be", Knob.CPUSET_CPUS) == ""
+    assert tree.effective_cpus("n/be") == (0, 1, 2, 3)

@@ -59,3 +59,14 @@ def test_a_missed_target_is_a_breach_whatever_the_kernel_says():
 
 def test_nothing_measured_is_no_breach():
     assert breach_of(LatencySignal("a/b"), SETTINGS) is None
+
+
+def test_silence_of_the_pod_it_acts_for_is_no_all_clear():
+    state = GuardState(cap_milli=1_000, pod="default/web", message="waits")
+    silent = [LatencySignal("default/web")]
+    for _ in range(20):
+        state = step(state, silent, 500, 4_000, GuardSettings())
+    assert state.cap_milli == 1_000
+    for _ in range(80):
+        state = step(state, [LatencySignal("default/other")], 500, 4_000, GuardSettings())
+    assert state.cap_milli is None

@@ -2,12 +2,13 @@ import asyncio
 import os
 import pwd
 import signal
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from cotenant_agent.runtime import ContainerLaunch, ContainerPhase, EnvVar, LaunchError, Rlimit
+from cotenant_agent.runtime import ContainerLaunch, ContainerPhase, EnvVar, LaunchError, Rlimit, pod_runtime
 from cotenant_agent.runtime import state as states
 from cotenant_agent.runtime.testing import Bench, is_gone, kill, make_runtime, pod, py, sh
 
@@ -366,3 +367,27 @@ async def test_remove_waits_for_the_last_output(bench: Bench) -> None:
     await bench.runtime.remove("uid-1")
     assert not (bench.state_dir / "pods/uid-1").exists()
     assert [found.attempt for found in await bench.runtime.start(launch)] == [0]
+
+
+async def test_a_record_that_cannot_be_made_starts_nothing_at_all(bench: Bench) -> None:
+    (bench.state_dir / "pods" / "uid-1").mkdir(parents=True)
+    (bench.state_dir / "pods" / "uid-1" / "side").write_text("in the way")
+    with pytest.raises(LaunchError) as caught:
+        await bench.runtime.start(pod(sh("sleep 60"), replace(sh("sleep 60"), name="side")))
+    assert caught.value.field == "runtime"
+    assert bench.runtime.containers() == ()
+
+
+async def test_a_process_is_asked_to_end_once(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    (started,) = await bench.runtime.start(pod(sh("sleep 60")))
+    asked: list[int] = []
+    send = pod_runtime._send
+
+    def remember(how: Callable[[int, int], None], target: int, number: signal.Signals) -> None:
+        asked.append(target)
+        send(how, target, number)
+
+    monkeypatch.setattr(pod_runtime, "_send", remember)
+    pid = started.pid or 0
+    await bench.runtime.stop("uid-1", 10_000, pids=lambda: [pid])
+    assert asked == [pid]

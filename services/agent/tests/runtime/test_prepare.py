@@ -132,3 +132,7 @@ def test_without_runasuser_the_sudo_caller_comes_before_root() -> None:
 def test_number_without_account_gets_no_group_of_the_machine() -> None:
     found = resolve(sh("true", run_as_user=54321, supplemental_groups=(7,)), None, {})
     assert (found.gid, found.groups, found.home) == (NOGROUP_GID, (NOGROUP_GID, 7), "/")
+
+
+def test_a_container_that_must_not_be_root_is_refused_as_root() -> None:
+    assert refusal(sh("true", run_as_user=0, run_as_non_root=True))[0] == "runAsNonRoot"

@@ -26,6 +26,8 @@ from cotenant_common.contracts.messages.state import (
 from cotenant_common.contracts.subjects import QUOTA_TREE
 from cotenant_common.model.ids import object_key
 from cotenant_common.model.quantity import QuantityError
+from cotenant_common.model.quota.spec import QuotaSpec, parse_quota
+from cotenant_common.model.quota.validate import check_apply
 from cotenant_common.runtime import requests
 from cotenant_common.runtime.events import Announcer, event_id
 from cotenant_common.runtime.lease import Lease
@@ -35,8 +37,6 @@ from cotenant_quota.adapters import messages
 from cotenant_quota.config import QuotaSettings
 from cotenant_quota.core.book import Options, PodFacts, QuotaBook, TreeView
 from cotenant_quota.core.borrow import transitions
-from cotenant_quota.core.spec import QuotaSpec, parse_quota
-from cotenant_quota.core.validate import check_apply
 
 _RETRY_S: Final = 0.5
 _LEASE_CHECK_S: Final = 1.0

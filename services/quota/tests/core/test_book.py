@@ -1,9 +1,10 @@
 import pytest
 
+from cotenant_common.model.quota.spec import DEFAULT, ROOT, QuotaSpec
+from cotenant_common.testing.quotas import quota
 from cotenant_quota.core.book import Options, QuotaBook, QuotaView, TreeView
 from cotenant_quota.core.borrow import Loan, Overuse
-from cotenant_quota.core.spec import DEFAULT, ROOT, QuotaSpec
-from cotenant_quota.testing import pod, quota
+from cotenant_quota.testing import pod
 
 
 def _book(*specs: QuotaSpec, cluster: int = 10, options: Options | None = None) -> QuotaBook:

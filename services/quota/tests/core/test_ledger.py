@@ -1,9 +1,9 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cotenant_common.model.quota.tree import QuotaTree, build_forest
+from cotenant_common.testing.quotas import quota
 from cotenant_quota.core.ledger import PodCharge, QuotaLedger, guaranteed_of
-from cotenant_quota.core.tree import QuotaTree, build_forest
-from cotenant_quota.testing import quota
 
 
 def _tree() -> QuotaTree:

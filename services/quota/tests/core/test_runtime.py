@@ -2,11 +2,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cotenant_common.model.quota.spec import ROOT, QuotaSpec
+from cotenant_common.model.quota.tree import QuotaTree, build_forest
+from cotenant_common.testing.quotas import quota
 from cotenant_quota.core.fair_share import Claim, fair_share
 from cotenant_quota.core.runtime import TreeRuntime
-from cotenant_quota.core.spec import ROOT, QuotaSpec
-from cotenant_quota.core.tree import QuotaTree, build_forest
-from cotenant_quota.testing import quota
 
 GIB = 2**30
 

@@ -1,10 +1,14 @@
 """Pages of a container's log, with a cursor that survives rotation: the file's inode and the offset in it."""
 
+import codecs
+import os
 from pathlib import Path
 
 from cotenant_agent.adapters.ports import LogPage
 from cotenant_agent.runtime.logs import files_oldest_first, tail_offset
 from cotenant_agent.runtime.settings import RuntimeSettings
+
+_LONGEST_LETTER_BYTES = 4
 
 
 class LogFiles:
@@ -26,8 +30,8 @@ def _start(files: list[Path], after: str | None, tail_lines: int | None) -> tupl
     if after is not None:
         inode, _, position = after.partition(":")
         for index, path in enumerate(files):
-            if str(path.stat().st_ino) == inode:
-                return index, int(position or 0)
+            if str(path.stat().st_ino) == inode and position.isdecimal():
+                return index, int(position)
         return 0, 0
     if tail_lines is None:
         return 0, 0
@@ -41,17 +45,19 @@ def _start(files: list[Path], after: str | None, tail_lines: int | None) -> tupl
 
 
 def _page(files: list[Path], offset: int, limit_bytes: int) -> LogPage:
-    parts: list[bytes] = []
-    left = limit_bytes
-    cursor = None
+    decoder = codecs.getincrementaldecoder("utf-8")("replace")
+    text, cursor = "", None
+    left = max(limit_bytes, _LONGEST_LETTER_BYTES)
     for path in files:
         with path.open("rb") as file:
             file.seek(offset)
             data = file.read(left)
-            cursor = f"{path.stat().st_ino}:{offset + len(data)}"
-        parts.append(data)
+            inode = os.fstat(file.fileno()).st_ino
+        text += decoder.decode(data)
+        # A letter that the end of the page cuts in two is whole on the next one.
+        cursor = f"{inode}:{offset + len(data) - len(decoder.getstate()[0])}"
         left -= len(data)
         offset = 0
         if left <= 0:
             break
-    return LogPage(b"".join(parts).decode("utf-8", "replace"), cursor)
+    return LogPage(text, cursor)

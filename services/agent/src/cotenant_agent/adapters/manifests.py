@@ -51,6 +51,7 @@ class PodPlan:
     pod: Pod
     node: str
     restart: RestartPolicy
+    grace_ms: int
     containers: tuple[ContainerLaunch, ...]
     probes: Mapping[str, ContainerProbes] = field(default_factory=dict)
     target: LatencyTarget | None = None
@@ -79,6 +80,7 @@ def _confined(container: ContainerLaunch, how: Confinement, oom_score_adj: int |
         run_as_user=container.run_as_user,
         run_as_group=container.run_as_group,
         supplemental_groups=container.supplemental_groups,
+        run_as_non_root=container.run_as_non_root,
         cgroup_procs=how.procs_files,
         oom_score_adj=oom_score_adj,
         nice=how.nice,
@@ -89,6 +91,14 @@ def _confined(container: ContainerLaunch, how: Confinement, oom_score_adj: int |
 
 def read_plan(record: SpecRecord, node: str) -> PodPlan:
     """Raise LaunchError naming the field that this runtime cannot honour."""
+    try:
+        return _read_plan(record, node)
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        # Validated long before; but one unreadable pod must never stop the node that holds the others.
+        raise LaunchError("", f"this is no pod that can be read: {type(error).__name__}: {error}") from error
+
+
+def _read_plan(record: SpecRecord, node: str) -> PodPlan:
     pod = parse_pod(
         record.manifest,
         uid=record.uid,
@@ -110,6 +120,7 @@ def read_plan(record: SpecRecord, node: str) -> PodPlan:
         pod=pod,
         node=node,
         restart=_restart_policy(pod.spec.get("restartPolicy")),
+        grace_ms=pod.grace_ms,
         containers=tuple(_container(container, context) for container in pod.containers),
         probes={str(container["name"]): read_probes(container) for container in pod.containers},
         target=read_target(pod.annotations),
@@ -135,6 +146,7 @@ def _container(container: Manifest, pod_context: Manifest) -> ContainerLaunch:
         run_as_user=context.get("runAsUser"),
         run_as_group=context.get("runAsGroup"),
         supplemental_groups=tuple(int(group) for group in pod_context.get("supplementalGroups") or ()),
+        run_as_non_root=bool(context.get("runAsNonRoot")),
     )
 
 
@@ -165,13 +177,15 @@ def _probe(container: Manifest, name: str) -> Probe | None:
     section: Manifest | None = container.get(name)
     if not section:
         return None
+    grace_s = section.get("terminationGracePeriodSeconds")
     return Probe(
         action=_action(container, section, name),
         initial_delay_ms=1_000 * int(section.get("initialDelaySeconds") or 0),
-        period_ms=1_000 * int(section.get("periodSeconds") or 10),
-        timeout_ms=1_000 * int(section.get("timeoutSeconds") or 1),
+        period_ms=1_000 * max(1, int(section.get("periodSeconds") or 10)),
+        timeout_ms=1_000 * max(1, int(section.get("timeoutSeconds") or 1)),
         success_threshold=int(section.get("successThreshold") or 1),
         failure_threshold=int(section.get("failureThreshold") or 3),
+        grace_ms=None if grace_s is None else 1_000 * int(grace_s),
     )
 
 
@@ -195,12 +209,11 @@ def _action(container: Manifest, section: Manifest, name: str) -> ProbeAction:
 
 def _port(container: Manifest, value: object, probe: str) -> int:
     """A number, or the name of one of the container's ports."""
-    if isinstance(value, int) or (isinstance(value, str) and value.isdecimal()):
-        return int(value)
-    for port in container.get("ports") or ():
-        if port.get("name") == value:
-            return int(port["containerPort"])
-    raise LaunchError(probe, f"port {value!r} is neither a number nor a named port of the container")
+    named = (port.get("containerPort") for port in container.get("ports") or () if port.get("name") == value)
+    found = value if isinstance(value, int) or str(value).isdecimal() else next(named, None)
+    if found is not None and 0 < int(str(found)) < 65_536:
+        return int(str(found))
+    raise LaunchError(probe, f"port {value!r} is neither 1 to 65535 nor a named port of the container")
 
 
 def read_target(annotations: Mapping[str, str]) -> LatencyTarget | None:

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable
 from contextlib import aclosing
 
-from cotenant_common.bus.protocol import Bucket, Bus, BusError, Entry, SnapshotDone
+from cotenant_common.bus.protocol import Bucket, Bus, BusClosedError, BusError, Entry, SnapshotDone, Subscription
 from cotenant_common.contracts import codec, subjects
 from cotenant_common.contracts.messages.state import Binding
 from cotenant_common.model.ids import encode_token
@@ -32,19 +32,16 @@ class BindingFollower:
         self._interval_s = interval_ms / 1_000
         self._log = log
         self._revisions: dict[str, int] = {}
+        self._last_snapshot = 0
 
     async def run(self) -> None:
-        subscription = await requests.subscribe_republished(
-            self._bus,
-            subjects.BOUND,
-            self._copy,  # type: ignore[type-var]  # mypy takes the optional for the message type itself
-            node=self._node,
-        )
+        subscription = await self._subscribe()
         try:
             while True:
                 try:
                     async with asyncio.timeout(_SNAPSHOT_TIMEOUT_S):
-                        await self.snapshot()
+                        if not await self.snapshot():
+                            continue
                     self.ready.set()
                 except (BusError, TimeoutError) as error:
                     self._log.warning("binding_snapshot_failed", error=str(error) or "not complete in time")
@@ -53,6 +50,21 @@ class BindingFollower:
                 await self._until_due()
         finally:
             await subscription.stop()
+
+    async def _subscribe(self) -> Subscription:
+        while True:
+            try:
+                return await requests.subscribe_republished(
+                    self._bus,
+                    subjects.BOUND,
+                    self._copy,  # type: ignore[type-var]  # mypy takes the optional for the message type itself
+                    node=self._node,
+                )
+            except BusClosedError:
+                raise
+            except BusError as error:
+                self._log.warning("bindings_not_subscribed", error=str(error))
+                await asyncio.sleep(_LOOK_EVERY_S)
 
     async def _until_due(self) -> None:
         """The interval, or a reconnect: copies sent while we were away are gone."""
@@ -64,29 +76,40 @@ class BindingFollower:
                 return
             connected = self._bus.connected
 
-    async def snapshot(self) -> None:
+    async def snapshot(self) -> bool:
+        """False when it has to be taken again: it came from a bucket made anew, which counts from the start."""
         present: list[str] = []
         async with aclosing(self._bucket.watch(f"*.{encode_token(self._node)}")) as watch:
             async for item in watch:
                 if isinstance(item, SnapshotDone):
-                    self._drop_absent(present, item.revision)
-                    return
+                    return self._drop_absent(present, item.revision)
                 if isinstance(item, Entry):
                     uid = item.key.partition(".")[0]
                     if item.value is not None:
                         present.append(uid)
                     self._entry(uid, item)
+        return False
 
-    def _drop_absent(self, present: list[str], revision: int) -> None:
+    def _drop_absent(self, present: list[str], revision: int) -> bool:
         newest = max(self._revisions.values(), default=0)
         if revision < newest:
-            # The bucket counts from the start again: it was made anew, and absence from it deletes nothing.
+            # Absence from a new world deletes nothing.
             self._log.warning("bindings_recreated", known=len(self.items), revision=revision, newest=newest)
-            self._revisions = dict.fromkeys(self._revisions, 0)
-            return
+            self._revisions = dict.fromkeys(self.items, 0)
+            self._last_snapshot = 0
+            return False
         here = set(present)
         for uid in [uid for uid in self.items if uid not in here and self._revisions[uid] <= revision]:
             self._apply(uid, None, revision)
+        self._forget_gone()
+        self._last_snapshot = revision
+        return True
+
+    def _forget_gone(self) -> None:
+        """A late copy of what was gone a whole interval ago will not come any more."""
+        gone = [uid for uid, seen in self._revisions.items() if uid not in self.items and seen <= self._last_snapshot]
+        for uid in gone:
+            del self._revisions[uid]
 
     def _entry(self, uid: str, entry: Entry) -> None:
         if entry.value is None:

@@ -5,14 +5,14 @@ from dataclasses import dataclass, field, replace
 
 from cotenant_agent.adapters.manifests import Confinement, PodPlan
 from cotenant_agent.adapters.ports import NodePorts
-from cotenant_agent.cgroup.files import DEFAULT_SHARES, MIN_SHARES, UNLIMITED, Knob
-from cotenant_agent.cgroup.tree import CgroupError, GroupBusyError
+from cotenant_agent.cgroup.files import MIN_SHARES, UNLIMITED, Knob, default_shares
+from cotenant_agent.cgroup.tree import CgroupError
 from cotenant_agent.cgroup.writer import KnobChange, Outcome
 from cotenant_agent.config import AgentSettings
 from cotenant_agent.core import guard, suppress
 from cotenant_agent.core.cpuset import format_cpuset, parse_cpuset
 from cotenant_agent.core.evict import Candidate, MemoryDecision, MemoryInputs, memory_victims
-from cotenant_agent.core.guard import GuardState, LatencySignal
+from cotenant_agent.core.guard import GuardSettings, GuardState, LatencySignal
 from cotenant_agent.core.isolation import be_memory_limit, group_of, pod_knobs
 from cotenant_agent.core.merge import CpuLimit, CpuWish, WishSource, merge
 from cotenant_agent.core.policy import CpuPolicy, NodePolicy, default_policy
@@ -22,6 +22,7 @@ from cotenant_common.model.reasons import ReasonCode
 from cotenant_common.model.resources import CPU, MEMORY
 
 _NICE_OF_BE = 19
+_LATENCY_FRESH_MS = 5_000
 
 
 @dataclass(slots=True)
@@ -54,6 +55,18 @@ class Tick:
     memory: MemoryDecision | None
 
 
+@dataclass(frozen=True, slots=True)
+class Inherited:
+    """What an earlier agent held BE to; None where nothing.
+
+    It knew the policy and every pod. Until we do, its limits may be tightened and never loosened.
+    """
+
+    cpu_milli: int | None = None
+    cpus: frozenset[int] | None = None
+    memory_bytes: int | None = None
+
+
 @dataclass(slots=True)
 class Enforcer:
     """Plain calls, no bus: the loop that drives it goes on when the bus is away."""
@@ -66,6 +79,7 @@ class Enforcer:
     guard_state: GuardState = field(default_factory=GuardState)
     _before: NodeCounters | None = None
     _be_used_bytes: int | None = None
+    _inherited: Inherited = field(default_factory=Inherited)
 
     def __post_init__(self) -> None:
         self.policy = default_policy(idle_class=False)
@@ -90,18 +104,46 @@ class Enforcer:
             self._weigh_services(now_ms)
             self.idle_class = self._enter_idle_class(now_ms)
         self.set_policy(default_policy(idle_class=self.idle_class), now_ms)
+        self._inherited = self._read_inherited()
+
+    def _read_inherited(self) -> Inherited:
+        tree = self.ports.tree
+        if tree is None:
+            return Inherited()
+        memory = tree.read(self.group(BE), Knob.MEMORY_MAX)
+        cpus = tree.effective_cpus(self.group(BE))
+        return Inherited(
+            cpu_milli=self._be_limit_milli(),
+            cpus=None if cpus is None else frozenset(cpus),
+            memory_bytes=None if memory is None or memory == UNLIMITED else int(memory),
+        )
+
+    def take_over(self) -> None:
+        """The policy is read and all that is bound here is in `pods`: what was inherited binds no longer."""
+        self._inherited = Inherited()
 
     def _confine_slice(self, now_ms: int) -> None:
-        if not self.ports.facts.whole_machine:
-            cpus = format_cpuset(cpu.cpu for cpu in self.ports.facts.cpus)
-            groups = (self.group(), self.group(BE))
-            self._apply([KnobChange(group, Knob.CPUSET_CPUS, cpus, "the agent's slice") for group in groups], now_ms)
+        """A v1 group starts with a copy of its parent's cpus, and a parent cannot be narrower than its children."""
+        tree = self.ports.tree
+        if tree is None or self.ports.facts.whole_machine:
+            return
+        own = {cpu.cpu for cpu in self.ports.facts.cpus}
+        groups = [self.group(name) for name in GROUPS]
+        beneath = [self.group(BE), *(pod for group in groups for pod in tree.children(group))]
+        # Best-effort groups and pods may hold fewer on purpose; only what reaches beyond the slice is brought back.
+        beyond = [group for group in beneath if not set(tree.effective_cpus(group) or ()) <= own]
+        chosen = dict.fromkeys([self.group(), self.group(LS), self.group(SYSTEM), *beyond])
+        cpus = format_cpuset(own)
+        self._apply([KnobChange(group, Knob.CPUSET_CPUS, cpus, "the agent's slice") for group in chosen], now_ms)
 
     def _weigh_services(self, now_ms: int) -> None:
         """A group competes as one: with the weight of a single process, services would lose by being put together."""
-        tree, wanted = self.ports.tree, DEFAULT_SHARES * len(self.ports.facts.cpus)
+        tree = self.ports.tree
+        if tree is None:
+            return
+        wanted = default_shares(tree.version) * len(self.ports.facts.cpus)
         for group in ("", self.group()):
-            current = None if tree is None else tree.read(group, Knob.CPU_SHARES)
+            current = tree.read(group, Knob.CPU_SHARES)
             if current is not None and int(current) < wanted:
                 self._apply([KnobChange(group, Knob.CPU_SHARES, wanted, "one share per cpu of the slice")], now_ms)
 
@@ -212,7 +254,7 @@ class Enforcer:
             try:
                 tree.kill(placed.group)
                 tree.remove(placed.group)
-            except GroupBusyError:
+            except CgroupError:
                 return False
             if self.ports.writer is not None:
                 self.ports.writer.forget(placed.group)
@@ -267,6 +309,9 @@ class Enforcer:
         elif (held := self._be_limit_milli()) is not None:
             message = f"BE stays at {held}m: this interval was not measured"
             wishes.append(CpuWish(WishSource.SUPPRESS, held, ReasonCode.METRICS_MISSING, message))
+        if (inherited := self._inherited.cpu_milli) is not None:
+            message = f"BE stays at {inherited}m at the most: the policy and the bindings are still to be read"
+            wishes.append(CpuWish(WishSource.POLICY, inherited, ReasonCode.SUPPRESSED, message))
         cap = self._guard(usage, now_ms)
         if cap is not None:
             wishes.append(cap)
@@ -295,7 +340,7 @@ class Enforcer:
             self.latency_signals(usage, now_ms),
             None if be is None else be.cpu_milli,
             self.capacity_milli,
-            self.settings.guard_settings,
+            self._guard_settings(),
         )
         cap = self.guard_state.cap_milli
         if cap is None:
@@ -303,6 +348,11 @@ class Enforcer:
         return CpuWish(
             WishSource.GUARD, cap, ReasonCode.LATENCY_GUARD, f"BE held to {cap}m: {self.guard_state.message}"
         )
+
+    def _guard_settings(self) -> GuardSettings:
+        """What a policy promises to BE at the least, the guard leaves to it as well."""
+        settings = self.settings.guard_settings
+        return replace(settings, floor_percent=max(settings.floor_percent, self.policy.cpu_min_percent or 0))
 
     def latency_signals(self, usage: NodeUsage, now_ms: int) -> list[LatencySignal]:
         signals = []
@@ -370,7 +420,10 @@ class Enforcer:
         tree = self.ports.tree
         if tree is None or not cpus or not tree.supports(Knob.CPUSET_CPUS):
             return
-        text = format_cpuset(cpus)
+        inherited = self._inherited.cpus
+        # All of it when nothing is left: an empty cpuset would leave the group unable to run.
+        allowed = cpus if inherited is None else ([cpu for cpu in cpus if cpu in inherited] or inherited)
+        text = format_cpuset(allowed)
         groups = [self.group(BE), *(p.group for p in self.pods.values() if p.best_effort)]
         self._apply([KnobChange(group, Knob.CPUSET_CPUS, text, reason) for group in groups], now_ms)
 
@@ -385,6 +438,8 @@ class Enforcer:
         return None if quota is None or quota == UNLIMITED else int(quota) // suppress.QUOTA_US_PER_MILLI
 
     def _write_be_memory(self, now_ms: int) -> None:
+        if self._inherited.memory_bytes is not None:
+            return
         promised = sum(p.plan.pod.requests.get(MEMORY, 0) for p in self.pods.values() if not p.best_effort)
         limit = be_memory_limit(
             self.ports.facts.capacity[MEMORY],
@@ -426,6 +481,3 @@ class Enforcer:
     def knob_counts(self) -> Mapping[str, int]:
         writer = self.ports.writer
         return {} if writer is None else {outcome.value: writer.counts[outcome] for outcome in Outcome}
-
-
-_LATENCY_FRESH_MS = 5_000

@@ -23,7 +23,7 @@ from cotenant_common.runtime.service import ServiceContext
 
 _RETRY_S = 0.5
 _RESTART_WORKER_S = 5.0
-_DEFAULT_GRACE_MS = 30_000
+_ORPHAN_GRACE_MS = 30_000
 SOURCE = "agent"
 
 
@@ -47,7 +47,10 @@ class PodManager:
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._settled: dict[str, int] = {}
         """Binding attempts that ended or were refused, by uid: never started again."""
-        self._dirty: dict[str, PodView] = {}
+        self._ended_unborn: set[str] = set()
+        """Refused pods whose deletion was answered."""
+        self._dirty: dict[str, PodView | None] = {}
+        """What to write, by uid: the newest view, or None for a status that goes. One writer keeps the order."""
         self._untold: dict[str, list[tuple[str, str, str]]] = {}
         self._changed = asyncio.Event()
         self._tools = Tools(
@@ -65,7 +68,7 @@ class PodManager:
         self._announcer = announcer
         self._bucket = bucket_of[buckets.PODSTATUS.name]
         self.specs = BucketMirror(bucket_of[buckets.SPECS.name], SpecRecord, "Pod.>", self._on_spec)
-        self.statuses = BucketMirror(self._bucket, PodStatusRecord, f"{token}.*")
+        self.statuses = BucketMirror(self._bucket, PodStatusRecord, f"{token}.*", on_reset=self._tell_all)
         self.bindings = BindingFollower(
             self._context.bus,
             bucket_of[buckets.BINDINGS.name],
@@ -91,17 +94,29 @@ class PodManager:
         for key, status in self.statuses.items.items():
             if status.terminal or status.rejected:
                 self._settled[key.partition(".")[2]] = status.attempt
-        await self._announcer.catch_up(self._events_of)
+        await self._catch_up()
         self.synced = True
         for uid in list(self.bindings.items):
             self.reconcile(uid)
         held = sorted({state.uid for state in self._runtime.containers()})
-        for uid in held:
+        told = [key.partition(".")[2] for key in self.statuses.items]
+        for uid in dict.fromkeys([*held, *told]):
             if uid not in self.bindings.items:
-                await self._settle_orphan(uid)
-        for uid in [key.partition(".")[2] for key in self.statuses.items]:
-            if uid not in self.bindings.items and uid not in held:
-                await self._forget(uid)
+                # Side by side: each may use up its grace period.
+                self._group.create_task(self._settle_orphan(uid), name=f"orphan {uid}")
+        await asyncio.sleep(0)  # every pod that was taken over is in its place now
+
+    async def _catch_up(self) -> None:
+        while True:
+            try:
+                await self._announcer.catch_up(self._events_of)
+            except BusClosedError:
+                raise
+            except BusError as error:
+                self._context.log.warning("events_not_caught_up", error=str(error))
+                await asyncio.sleep(_RETRY_S)
+            else:
+                return
 
     async def _complete(self, mirror: BucketMirror[Any]) -> None:
         """Waits as long as it takes: ending would end enforcement too."""
@@ -123,6 +138,9 @@ class PodManager:
 
     async def _settle_orphan(self, uid: str) -> None:
         """It runs here and nothing binds it here. A store that never heard of it is a new world, not a deletion."""
+        if not self._runtime.containers(uid):
+            await self._forget(uid)
+            return
         if status_key(self._settings.node, uid) not in self.statuses.items:
             self._context.log.warning("pod_of_another_store", uid=uid, action="left running")
             return
@@ -131,10 +149,10 @@ class PodManager:
         tree = self._enforcer.ports.tree
         if tree is not None and group is not None:
             await self._runtime.stop(
-                uid, _DEFAULT_GRACE_MS, pids=lambda: tree.pids(group), kill_all=lambda: tree.kill(group)
+                uid, _ORPHAN_GRACE_MS, pids=lambda: tree.pids(group), kill_all=lambda: tree.kill(group)
             )
         else:
-            await self._runtime.stop(uid, _DEFAULT_GRACE_MS)
+            await self._runtime.stop(uid, _ORPHAN_GRACE_MS)
         await self._forget(uid)
 
     def record_of(self, binding: Binding) -> SpecRecord | None:
@@ -160,10 +178,20 @@ class PodManager:
     def _answer_deletion(self, binding: Binding) -> None:
         """A refused pod that is deleted still owes its terminal status: the gateway waits for it."""
         record = self.record_of(binding)
-        status = self.statuses.items.get(status_key(self._settings.node, binding.uid))
-        if record is not None and record.deletion is not None and status is not None and not status.terminal:
-            deletion = record.deletion
-            self._tell(PodView(binding, "Deleted", reason=deletion.reason, message=deletion.message))
+        if record is None or record.deletion is None or self._has_ended(binding.uid):
+            return
+        deletion = record.deletion
+        view = PodView(binding, "Deleted", reason=deletion.reason, message=deletion.message)
+        self._ended_unborn.add(binding.uid)
+        self._tell(view)
+        self._tell_event("pod.finished", view, deletion.reason, deletion.message)
+
+    def _has_ended(self, uid: str) -> bool:
+        """By our own account first: the bucket's copy of it comes back later."""
+        worker = self.workers.get(uid)
+        status = self.statuses.items.get(status_key(self._settings.node, uid))
+        told = uid in self._ended_unborn or (worker is not None and worker.view.terminal)
+        return told or (status is not None and status.terminal)
 
     def _steer(self, worker: PodWorker, binding: Binding | None) -> None:
         """A pod in hand: only an order to stop can change its course; a second one can only hurry it."""
@@ -198,7 +226,7 @@ class PodManager:
         others = [
             worker.binding.requests
             for uid, worker in self.workers.items()
-            if uid != binding.uid and uid in self._tasks and not worker.view.rejected
+            if uid != binding.uid and uid in self._tasks and not worker.view.rejected and not worker.view.terminal
         ]
         return refuse_capacity(binding.requests, others, self._allocatable)
 
@@ -223,30 +251,28 @@ class PodManager:
             self._begin(binding)
         elif self.record_of(binding) is None:
             self._group.create_task(self._forget(uid), name=f"forget {uid}")
+        else:
+            self._answer_deletion(binding)
 
     async def _forget(self, uid: str) -> None:
         """Nothing binds or wants it any more: its logs, its status and our memory of it go."""
         if uid in self._tasks:
             return
-        self.workers.pop(uid, None)
-        self._dirty.pop(uid, None)
-        self._untold.pop(uid, None)
         try:
             await self._runtime.remove(uid)
         except LaunchError as error:
             # Still alive: not forgotten, and judged again by the next agent.
             self._context.log.warning("pod_not_removed", uid=uid, error=str(error))
             return
-        while True:
-            try:
-                await self._bucket.delete(status_key(self._settings.node, uid))
-                break
-            except BusClosedError:
-                return
-            except BusError:
-                await asyncio.sleep(_RETRY_S)
+        if uid in self._tasks:
+            return  # bound again meanwhile
+        self.workers.pop(uid, None)
+        self._untold.pop(uid, None)
+        self._ended_unborn.discard(uid)
         if uid not in self.bindings.items:
             self._settled.pop(uid, None)
+        self._dirty[uid] = None
+        self._changed.set()
 
     def _on_spec(self, _key: str, old: SpecRecord | None, new: SpecRecord | None, _revision: int) -> None:
         """A name may pass from one incarnation to the next in one write, so both are looked at."""
@@ -278,9 +304,15 @@ class PodManager:
         self._dirty[view.binding.uid] = view
         self._changed.set()
 
+    def _tell_all(self) -> None:
+        """The bucket was made anew, and what it no longer holds is still so."""
+        for worker in self.workers.values():
+            self._tell(worker.view)
+
     def _tell_event(self, kind: str, view: PodView, reason: str, message: str) -> None:
         self._untold.setdefault(view.binding.uid, []).append((kind, reason, message))
-        self._dirty.setdefault(view.binding.uid, view)
+        if self._dirty.get(view.binding.uid) is None:
+            self._dirty[view.binding.uid] = view
         self._changed.set()
 
     async def _flush(self) -> None:
@@ -290,23 +322,37 @@ class PodManager:
             self._changed.clear()
             while self._dirty:
                 uid, view = next(iter(self._dirty.items()))
+                # What happens during the write belongs to the view that follows, not to this revision.
+                told = list(self._untold.get(uid, ()))
                 try:
-                    revision = await self._bucket.put(
-                        status_key(self._settings.node, uid), codec.encode(record_of(view))
-                    )
+                    revision = await self._write(uid, view)
                 except BusClosedError:
                     return
-                except BusError:
+                except BusError as error:
+                    self._context.log.warning("status_not_written", uid=uid, error=str(error))
                     await asyncio.sleep(_RETRY_S)
                     continue
-                if self._dirty.get(uid) is view:
+                if self._dirty[uid] is view:
                     del self._dirty[uid]
-                await self._announce(view, revision)
+                if view is not None:
+                    await self._announce(view, revision, told)
 
-    async def _announce(self, view: PodView, revision: int) -> None:
-        told = self._untold.pop(view.binding.uid, [])
+    async def _write(self, uid: str, view: PodView | None) -> int:
+        key = status_key(self._settings.node, uid)
+        if view is not None:
+            return await self._bucket.put(key, codec.encode(record_of(view)))
+        await self._bucket.delete(key)
+        return 0
+
+    async def _announce(self, view: PodView, revision: int, told: list[tuple[str, str, str]]) -> None:
+        uid = view.binding.uid
         for kind, reason, message in told:
             await self._announcer.announce(self._event(kind, view, revision, reason, message))
+        left = self._untold.get(uid, [])[len(told) :]
+        if left:
+            self._untold[uid] = left
+        else:
+            self._untold.pop(uid, None)
 
     def _event(self, kind: str, view: PodView, revision: int, reason: str | None, message: str) -> Event:
         binding = view.binding
@@ -351,7 +397,4 @@ def _order(worker: PodWorker, binding: Binding | None, record: SpecRecord | None
         deletion = record.deletion
         return Stop(deletion.grace_ms, deletion.reason, deletion.message)
     gone = "its binding was removed" if binding is None else "its spec was removed"
-    spec = worker.record.manifest.get("spec") or {}
-    seconds = spec.get("terminationGracePeriodSeconds")
-    grace_ms = _DEFAULT_GRACE_MS if seconds is None else 1_000 * int(seconds)
-    return Stop(grace_ms, ReasonCode.DELETED.value, gone)
+    return Stop(worker.grace_ms, ReasonCode.DELETED.value, gone)

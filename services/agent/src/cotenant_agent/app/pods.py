@@ -28,8 +28,10 @@ from cotenant_common.telemetry.logging import Logger
 
 _FAILED_TO_START = 128
 """The status that stands for a container which could not be started, as the kubelet has it."""
+_DEFAULT_GRACE_MS = 30_000
 _GROUP_PAUSE_S = 0.05
 _GROUP_ROUNDS = 100
+_LEFT_PAUSE_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +78,8 @@ class PodWorker:
     ordered: bool = False
     """An order to stop is on its way; there is no second one."""
     view: PodView = field(init=False)
+    grace_ms: int = _DEFAULT_GRACE_MS
+    """Of its manifest, once that was read."""
     _inbox: "asyncio.Queue[Item]" = field(default_factory=asyncio.Queue)
     _streaks: dict[str, int] = field(default_factory=dict)
     _due: dict[str, int] = field(default_factory=dict)
@@ -110,8 +114,10 @@ class PodWorker:
         try:
             plan = self.tools.enforcer.ports.read_plan(self.record, self.tools.node)
         except LaunchError as error:
-            self._reject(Refusal(ReasonCode.BIND_REJECTED, f"spec.{error.field}: {error.reason}"))
+            where = f"spec.{error.field}" if error.field else "spec"
+            self._reject(Refusal(ReasonCode.BIND_REJECTED, f"{where}: {error.reason}"))
             return
+        self.grace_ms = plan.grace_ms
         if await self._begin(plan):
             launch = plan.launch(self.tools.enforcer.confinement(plan))
             while not self.view.terminal:
@@ -138,14 +144,13 @@ class PodWorker:
             return False
         found = self.tools.runtime.containers(self.uid)
         if found:
-            self._adopt(plan, found)
+            await self._adopt(plan, found)
             return True
-        # Recorded before the first process exists: a pod that runs is a pod that the store knows of.
         self._tell(phase="Starting", warnings=plan.warnings)
         await self._start(plan, plan.launch(self.tools.enforcer.confinement(plan)))
         return True
 
-    def _adopt(self, plan: PodPlan, found: tuple[ContainerState, ...]) -> None:
+    async def _adopt(self, plan: PodPlan, found: tuple[ContainerState, ...]) -> None:
         started = min((s.started_at_ms for s in found if s.started_at_ms is not None), default=None)
         self._tell(
             phase="Running",
@@ -161,6 +166,9 @@ class PodWorker:
                 self._watch_probes(plan, launch, state)
             else:
                 self.post(state)
+        if len(found) < len(launch.containers):
+            # The agent before us died between two containers; the others are left alone.
+            await self._start(plan, launch)
         self._tell_ready()
 
     async def _start(self, plan: PodPlan, launch: PodLaunch) -> None:
@@ -181,7 +189,7 @@ class PodWorker:
         if first:
             self.tools.event("pod.started", self.view, ReasonCode.STARTED.value, f"runs on {self.tools.node}")
         for state in states:
-            if state.running:
+            if state.running and state.container not in self._ready:
                 self._watch_probes(plan, launch, state)
         self._tell_ready()
 
@@ -218,7 +226,7 @@ class PodWorker:
         elif isinstance(item, Stop):
             await self._stop(item)
         elif isinstance(item, Probed):
-            await self._probed(item)
+            await self._probed(plan, item)
         else:
             self._ended(plan, item)
 
@@ -241,6 +249,9 @@ class PodWorker:
             self._tell_ready()
 
     def _ended(self, plan: PodPlan, state: ContainerState) -> None:
+        states = self._states()
+        if not any(found.container == state.container and found.attempt == state.attempt for found in states):
+            return  # an attempt that was undone, because the pod did not start whole
         self._forget_probes(state.container)
         code = state.status_code
         finished = state.finished_at_ms or self.tools.clock.now_ms()
@@ -251,7 +262,6 @@ class PodWorker:
             ran_ms=state.ran_ms,
             finished_at_ms=finished,
         )
-        states = self._states()
         if isinstance(decision, RestartAt):
             self._streaks[state.container] = decision.streak
             self._due[state.container] = decision.at_ms
@@ -279,26 +289,37 @@ class PodWorker:
         for name in list(self._probers):
             self._forget_probes(name)
         self._tell(ready=False, reason=stop.reason, message=f"stopping: {stop.message}")
+        left = await self._stop_all(stop.grace_ms)
+        while left:
+            # Its room is not free and its files are not quiet before the last process is gone.
+            self._tell(message=f"stopping: {stop.message}; {left} of its processes do not end, in the kernel as a rule")
+            await asyncio.sleep(_LEFT_PAUSE_S)
+            left = await self._stop_all(0)
+        self._end(stop.phase, stop.reason, stop.message)
+
+    async def _stop_all(self, grace_ms: int) -> int:
+        """How many processes are left."""
         placed = self.tools.enforcer.pods.get(self.uid)
         tree = self.tools.enforcer.ports.tree
         if placed is None or tree is None:
-            await self.tools.runtime.stop(self.uid, stop.grace_ms)
-        else:
-            placed.leaving = True
-            group = placed.group
-            await self.tools.runtime.stop(
-                self.uid, stop.grace_ms, pids=lambda: tree.pids(group), kill_all=lambda: tree.kill(group)
-            )
-        self._end(stop.phase, stop.reason, stop.message)
+            return (await self.tools.runtime.stop(self.uid, grace_ms)).left
+        placed.leaving = True
+        group = placed.group
+        stopped = await self.tools.runtime.stop(
+            self.uid, grace_ms, pids=lambda: tree.pids(group), kill_all=lambda: tree.kill(group)
+        )
+        return stopped.left
 
-    async def _probed(self, item: Probed) -> None:
+    async def _probed(self, plan: PodPlan, item: Probed) -> None:
         state = next((s for s in self._states() if s.container == item.container), None)
         if state is None or state.attempt != item.attempt or not state.running:
             return
         self._ready[item.container] = item.state.ready
         if item.state.restart is not None:
             self.tools.log.info("probe_ends_container", pod=self.view.binding.name, reason=item.state.restart)
-            await self.tools.runtime.stop(self.uid, _grace_ms(self.record), containers=[item.container])
+            own_ms = plan.probes[item.container].restart_grace_ms(started=item.state.started)
+            grace_ms = plan.grace_ms if own_ms is None else own_ms
+            await self.tools.runtime.stop(self.uid, grace_ms, containers=[item.container])
         self._tell_ready()
 
     def _watch_probes(self, plan: PodPlan, launch: PodLaunch, state: ContainerState) -> None:
@@ -366,9 +387,3 @@ class PodWorker:
                 return
             await asyncio.sleep(_GROUP_PAUSE_S)
         self.tools.log.warning("group_not_removed", uid=self.uid)
-
-
-def _grace_ms(record: SpecRecord) -> int:
-    spec = record.manifest.get("spec") or {}
-    seconds = spec.get("terminationGracePeriodSeconds")
-    return 30_000 if seconds is None else 1_000 * int(seconds)

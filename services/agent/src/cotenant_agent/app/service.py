@@ -1,7 +1,8 @@
 """The agent of one node: says what the node has, runs what is bound to it, measures, and enforces."""
 
 import asyncio
-from typing import Any
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
 
 from cotenant_agent.adapters.ports import NodePorts
 from cotenant_agent.app.emergencies import Emergencies
@@ -28,6 +29,8 @@ from cotenant_common.runtime import requests
 from cotenant_common.runtime.events import Announcer, event_id
 from cotenant_common.runtime.mirror import BucketMirror
 from cotenant_common.runtime.service import ServiceContext
+
+T = TypeVar("T")
 
 _RETRY_S = 0.5
 _AUDIT_S = 30.0
@@ -60,6 +63,9 @@ class AgentService:
         self._suppressed = Watched()
         self._interfered = Watched()
         self._measured_us = 0
+        self._adopted = False
+        self._registered = False
+        self._policies: BucketMirror[PolicyRecord] | None = None
         self._last_usage: Tick | None = None
         self._emergencies = Emergencies(
             context.bus,
@@ -83,7 +89,6 @@ class AgentService:
             async with asyncio.TaskGroup() as self._group:
                 self._group.create_task(self._enforce(), name="enforce")
                 await self._open()
-                self._group.create_task(self._policies.run(), name="policies")
                 self._group.create_task(self._pods.run(self._on_synced), name="pods")
                 self._group.create_task(self._present(), name="present")
                 self._group.create_task(self._signals(), name="signals")
@@ -112,45 +117,57 @@ class AgentService:
         specs = (buckets.SPECS, buckets.BINDINGS, buckets.PODSTATUS, buckets.NODES, buckets.HEARTBEATS)
         opened = {spec.name: await self._bucket(spec) for spec in specs}
         self._nodes = opened[buckets.NODES.name]
+        own = BucketMirror(self._nodes, NodeInventory, encode_token(node), on_reset=self._on_inventory_lost)
+        self._group.create_task(own.run(), name="own inventory")
         self._heartbeats = opened[buckets.HEARTBEATS.name]
         status = opened[buckets.PODSTATUS.name]
         self._announcer = Announcer(self._context.bus, status, f"{SOURCE}-{encode_token(node)}", self._context.clock)
         self._policies = BucketMirror(
             await self._bucket(buckets.POLICIES), PolicyRecord, encode_token(node), self._on_policy
         )
+        self._group.create_task(self._policies.run(), name="policies")
         self._pods.open(opened, self._announcer)
-        await requests.serve(self._context.bus, subjects.AGENT_LOGS, self._on_logs, node=node)
-        await requests.subscribe(self._context.bus, subjects.APP_LATENCY, self._on_latency)
+        bus = self._context.bus
+        await self._opened("logs", lambda: requests.serve(bus, subjects.AGENT_LOGS, self._on_logs, node=node))
+        await self._opened("latencies", lambda: requests.subscribe(bus, subjects.APP_LATENCY, self._on_latency))
 
     async def _bucket(self, spec: BucketSpec) -> Bucket:
+        return await self._opened(f"bucket {spec.bucket}", lambda: self._context.bus.bucket(spec))
+
+    async def _opened(self, what: str, attempt: Callable[[], Awaitable[T]]) -> T:
+        """However long it takes: giving up would end enforcement too."""
         while True:
             try:
-                return await self._context.bus.bucket(spec)
+                return await attempt()
             except BusClosedError:
                 raise
             except BusError as error:
-                self._context.health.set_ready(False, f"bucket {spec.bucket} cannot be opened: {error}")
+                self._context.health.set_ready(False, f"{what} cannot be opened: {error}")
                 await asyncio.sleep(_RETRY_S)
 
+    def _on_inventory_lost(self) -> None:
+        """The bucket was made anew without us."""
+        self._registered = False
+
     def _on_synced(self) -> None:
+        self._adopted = True
         self._context.health.set_ready(True)
 
     async def _present(self) -> None:
-        """Say what the node has, once; then that it lives, for ever."""
+        """Say what the node has, once for each store; and that it lives, for ever."""
         heartbeat_s = self._settings.heartbeat_interval_ms / 1_000
-        registered = False
         while True:
             try:
-                if not registered:
+                if not self._registered:
                     await self._register()
-                    registered = True
+                    self._registered = True
                 await self._beat()
                 await self._emergencies.report()
             except BusClosedError:
                 return
             except BusError as error:
                 self._context.log.warning("node_not_told", error=str(error))
-            await asyncio.sleep(heartbeat_s if registered else _RETRY_S)
+            await asyncio.sleep(heartbeat_s if self._registered else _RETRY_S)
 
     async def _register(self) -> None:
         facts, settings = self._ports.facts, self._settings
@@ -205,6 +222,8 @@ class AgentService:
 
     async def _tick(self) -> None:
         now_ms = self._context.clock.now_ms()
+        if self._adopted and self._policies is not None and self._policies.ready:
+            self._enforcer.take_over()
         tick = self._enforcer.tick(now_ms)
         self._last_usage = tick
         self._count(tick)
@@ -236,7 +255,8 @@ class AgentService:
 
     async def _tell_transitions(self, tick: Tick) -> None:
         be = tick.usage.groups.get(BE)
-        throttled = be is not None and (be.throttled_ratio or 0.0) >= _THROTTLED_RATIO
+        ratio = None if be is None else be.throttled_ratio
+        throttled = self._suppressed.on if ratio is None else ratio >= _THROTTLED_RATIO
         self._suppressed, change = observe(self._suppressed, throttled, _BEGIN_AFTER, _END_AFTER)
         if change is not Change.NONE:
             began = change is Change.BEGAN
@@ -289,24 +309,27 @@ class AgentService:
         before: NodeCounters | None = None
         while True:
             await asyncio.sleep(interval_s)
-            watched = self._watched()
-            if not watched:
-                before = None
-                continue
-            now = self._ports.sampler.sample_pods(watched)
-            usage = measure(before, now)
-            if before is not None:
-                now_ms = self._context.clock.now_ms()
-                message = signal_message(
-                    self._settings.node, now_ms, usage.interval_ms, usage.pods, self._enforcer.pods
-                )
-                try:
-                    await requests.publish(self._context.bus, subjects.NODE_SIGNAL, message, node=self._settings.node)
-                except BusClosedError:
-                    return
-                except BusError:
-                    self._context.log.debug("signal_not_published")
-            before = now
+            try:
+                before = await self._signal(before)
+            except BusClosedError:
+                return
+            except BusError:
+                self._context.log.debug("signal_not_published")
+            except Exception:
+                self._context.log.exception("signal_failed")
+
+    async def _signal(self, before: NodeCounters | None) -> NodeCounters | None:
+        """The sample that the next signal is measured against; None while nobody has a target."""
+        watched = self._watched()
+        if not watched:
+            return None
+        now = self._ports.sampler.sample_pods(watched)
+        if before is not None:
+            usage, node = measure(before, now), self._settings.node
+            now_ms = self._context.clock.now_ms()
+            message = signal_message(node, now_ms, usage.interval_ms, usage.pods, self._enforcer.pods)
+            await requests.publish(self._context.bus, subjects.NODE_SIGNAL, message, node=node)
+        return now
 
     def _watched(self) -> list[str]:
         """Pods with a target, and the busiest best-effort pods beside them."""
@@ -324,7 +347,10 @@ class AgentService:
     async def _audit(self) -> None:
         while True:
             await asyncio.sleep(_AUDIT_S)
-            self._pods.audit()
+            try:
+                self._pods.audit()
+            except Exception:
+                self._context.log.exception("audit_failed")
 
     async def _on_latency(self, message: AppLatency) -> None:
         for placed in self._enforcer.pods.values():

@@ -8,6 +8,8 @@ from cotenant_agent.runtime import ContainerState
 from cotenant_common.contracts.messages.state import Binding, ContainerStatus, PodPhase, PodStatusRecord
 from cotenant_common.model.reasons import ReasonCode
 
+_MESSAGE_CHARS = 2_048
+
 
 @dataclass(frozen=True, slots=True)
 class PodView:
@@ -44,7 +46,7 @@ def record_of(view: PodView) -> PodStatusRecord:
         phase=view.phase,
         ready=view.ready,
         reason=view.reason,
-        message=view.message,
+        message=_shortened(view.message),
         attempt=binding.attempt,
         rejected=view.rejected,
         restarts=sum(state.attempt for state in view.containers),
@@ -54,8 +56,15 @@ def record_of(view: PodView) -> PodStatusRecord:
         exit_code=view.exit_code,
         run_as=view.containers[0].run_as if view.containers else None,
         containers=[_container(state, view.waiting.get(state.container)) for state in view.containers],
-        warnings=list(view.warnings),
+        warnings=[warning[:_MESSAGE_CHARS] for warning in view.warnings],
     )
+
+
+def _shortened(message: str | None) -> str | None:
+    """A refusal may quote a whole manifest; a record over the bus's limit would hold up those of all other pods."""
+    if message is None or len(message) <= _MESSAGE_CHARS:
+        return message
+    return f"{message[:_MESSAGE_CHARS]}…"
 
 
 def _container(state: ContainerState, waiting: str | None) -> ContainerStatus:
@@ -68,7 +77,7 @@ def _container(state: ContainerState, waiting: str | None) -> ContainerStatus:
         exit_code=state.exit_code,
         signal=state.signal,
         reason=None if state.running else end_reason(state).value,
-        message=waiting or state.reason or None,
+        message=_shortened(waiting or state.reason or None),
         started_ms=state.started_at_ms,
         finished_ms=state.finished_at_ms,
     )

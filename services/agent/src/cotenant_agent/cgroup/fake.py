@@ -74,7 +74,7 @@ class FakeCgroupTree:
             if name not in self._groups:
                 parent = parent_of(name)
                 cpus = self.cpus if parent is None else str(self._groups[parent][Knob.CPUSET_CPUS])
-                self._groups[name] = _fresh(cpus)
+                self._groups[name] = _fresh(cpus if self.version is Version.V1 else "")
 
     def remove(self, group: str) -> None:
         if self.pids(group):
@@ -138,7 +138,11 @@ class FakeCgroupTree:
 
     def effective_cpus(self, group: str) -> tuple[int, ...] | None:
         cpus = self.read(group, Knob.CPUSET_CPUS)
-        return None if cpus is None else parse_cpuset(str(cpus))
+        if cpus is None:
+            return None
+        parent = parent_of(group)
+        above = parse_cpuset(self.cpus) if parent is None else self.effective_cpus(parent) or ()
+        return tuple(cpu for cpu in parse_cpuset(str(cpus)) if cpu in above) or above
 
     def oom_kills(self, group: str) -> int | None:
         return self._oom.get(group, 0) if group in self._groups else None
@@ -165,6 +169,8 @@ class FakeCgroupTree:
         return 0
 
     def _refuse_cpus(self, group: str, value: str) -> int:
+        if self.version is Version.V2:
+            return 0  # whatever the parent lacks is left out of the effective set
         wanted = set(parse_cpuset(value))
         parent = parent_of(group)
         above = parse_cpuset(self.cpus if parent is None else str(self._groups[parent][Knob.CPUSET_CPUS]))
@@ -214,8 +220,8 @@ class FakeCgroupTree:
             parent = parent_of(name)
             if parent is None:
                 continue
-            above = set(parse_cpuset(str(self._groups[parent][Knob.CPUSET_CPUS])))
-            if not set(parse_cpuset(str(knobs[Knob.CPUSET_CPUS]))) <= above:
+            above = set(self.effective_cpus(parent) or ())
+            if self.version is Version.V1 and not set(parse_cpuset(str(knobs[Knob.CPUSET_CPUS]))) <= above:
                 found.append(f"{name}: cpus {knobs[Knob.CPUSET_CPUS]} outside {format_cpuset(above)}")
             limit = self._limit_above(name)
             if self.version is Version.V1 and limit is not None and int(knobs[Knob.CPU_QUOTA]) > limit:

@@ -19,6 +19,7 @@ MIN_QUOTA_US: Final = 1_000
 MIN_SHARES: Final = 2
 MAX_SHARES: Final = 262_144
 DEFAULT_SHARES: Final = 1_024
+_DEFAULT_WEIGHT: Final = 100
 PAGE_BYTES: Final = 4_096
 # v1 shows "no limit" as the largest page-aligned 63-bit number; any value this large means the same.
 _V1_MEMORY_UNLIMITED: Final = 1 << 62
@@ -72,7 +73,7 @@ class Stat(StrEnum):
 
 
 def shares_to_weight(shares: int) -> int:
-    """The kernel's own mapping of [2, 262144] onto [1, 10000]; 1024 becomes 39."""
+    """The container runtimes' mapping of [2, 262144] onto [1, 10000]; 1024 becomes 39."""
     bounded = min(max(shares, MIN_SHARES), MAX_SHARES)
     return 1 + (bounded - MIN_SHARES) * 9_999 // (MAX_SHARES - MIN_SHARES)
 
@@ -154,8 +155,18 @@ def _weight_of(text: str) -> KnobValue:
     return weight_to_shares(int(text.strip()))
 
 
+def default_shares(version: Version) -> int:
+    """What a group weighs that nobody gave a weight: the kernel's 1024 shares, or its weight of 100."""
+    return DEFAULT_SHARES if version is Version.V1 else weight_to_shares(_DEFAULT_WEIGHT)
+
+
+def _cpus_of(text: KnobValue) -> str:
+    return format_cpuset(parse_cpuset(str(text)))
+
+
 def _cpus_text(value: KnobValue) -> str:
-    return format_cpuset(parse_cpuset(str(value)))
+    # An empty write(2) changes nothing; a line break clears the set, which on v2 means "as the parent".
+    return _cpus_of(value) or "\n"
 
 
 def _plain(controller: str, v1: str | None, v2: str | None) -> KnobFile:
@@ -167,7 +178,7 @@ def _pages(v1: str | None, v2: str | None) -> KnobFile:
 
 
 def _cpus(name: str) -> KnobFile:
-    return KnobFile("cpuset", name, name, _cpus_text, _cpus_text, _cpus_text, _cpus_text)
+    return KnobFile("cpuset", name, name, _cpus_text, _cpus_of, _cpus_text, _cpus_of)
 
 
 KNOB_FILES: Final[dict[Knob, KnobFile]] = {

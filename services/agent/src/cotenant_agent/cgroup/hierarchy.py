@@ -86,13 +86,9 @@ class HierarchyTree(ABC):
         return self._directory(self.bases()[0], group).is_dir()
 
     def children(self, group: str) -> Sequence[str]:
-        try:
-            entries = sorted(
-                entry.name for entry in os.scandir(self._directory(self.bases()[0], group)) if entry.is_dir()
-            )
-        except FileNotFoundError:
-            return ()
-        return tuple(f"{group}/{name}" if group else name for name in entries)
+        # Of every hierarchy: a removal that was cut off leaves a group in some of them only.
+        names = {name for base in self.bases() for name in _subdirectories(self._directory(base, group))}
+        return tuple(f"{group}/{name}" if group else name for name in sorted(names))
 
     def pids(self, group: str) -> Sequence[int]:
         found: set[int] = set()
@@ -117,7 +113,7 @@ class HierarchyTree(ABC):
 
     def kill(self, group: str) -> int:
         """A fork bomb outruns one pass over the pids, so pass until none is left or the rounds are used up."""
-        first = self.pids(group)
+        first = [pid for pid in self.pids(group) if not _is_zombie(pid)]
         for directory in self._directories(self.kill_base(), group) if first else ():
             with suppress(OSError):  # kernels before 5.14 have no such file
                 write_file(directory / V2_KILL, "1")
@@ -126,7 +122,7 @@ class HierarchyTree(ABC):
             if not pids:
                 break
             for pid in pids:
-                with suppress(ProcessLookupError):
+                with suppress(ProcessLookupError, PermissionError):
                     os.kill(pid, signal.SIGKILL)
         return len(first)
 
@@ -206,11 +202,20 @@ def _remove(directory: Path, group: str) -> None:
         raise CgroupError(f"cannot remove {directory}: {error}") from error
 
 
+def _subdirectories(directory: Path) -> list[str]:
+    try:
+        return [entry.name for entry in os.scandir(directory) if entry.is_dir()]
+    except FileNotFoundError:
+        return []
+
+
 def _read_pids(path: Path) -> list[int]:
     try:
-        return [int(line) for line in path.read_text().split()]
+        pids = [int(line) for line in path.read_text().split()]
     except OSError:
         return []
+    # A process of another pid namespace shows as 0, and a signal to 0 would reach our own process group.
+    return [pid for pid in pids if pid > 0]
 
 
 def _is_zombie(pid: int) -> bool:

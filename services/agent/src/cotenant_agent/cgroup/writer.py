@@ -227,6 +227,8 @@ class KnobWriter:
 
     def _validate_cpus(self, change: KnobChange) -> str | None:
         wanted = parse_cpuset(str(change.value))
+        if not wanted and self.tree.version is Version.V2:
+            return None  # as the parent has them
         if not wanted:
             return "an empty cpuset would leave the group unable to run"
         parent = parent_of(change.group)
@@ -302,7 +304,8 @@ def _looser(knob: Knob, old: KnobValue, new: KnobValue) -> KnobValue | None:
     """The value that allows both old and new, or None when old already allows the new one."""
     if knob is Knob.CPUSET_CPUS:
         have, want = set(parse_cpuset(str(old))), set(parse_cpuset(str(new)))
-        return None if not want or want <= have else format_cpuset(have | want)
+        # An empty set is v2's "as the parent": already as wide as can be.
+        return None if not have or not want or want <= have else format_cpuset(have | want)
     if old == UNLIMITED:
         return None
     return new if new == UNLIMITED or int(new) > int(old) else None

@@ -63,6 +63,13 @@ def breach_of(signal: LatencySignal, settings: GuardSettings) -> str | None:
     return None
 
 
+def _silent(pod: str | None, signals: Sequence[LatencySignal]) -> bool:
+    """The pod is still here and nothing of it was measured."""
+    return any(
+        s.pod == pod and s.slices is None and s.cpu_pressure_some is None and s.latency_ms is None for s in signals
+    )
+
+
 def step(
     state: GuardState,
     signals: Sequence[LatencySignal],
@@ -74,6 +81,8 @@ def step(
     if state.resting > 0:
         return GuardState(resting=state.resting - 1)
     found = next(((s.pod, why) for s in signals if (why := breach_of(s, settings)) is not None), None)
+    if found is None and _silent(state.pod, signals):
+        return state  # no news of the pod that BE was held back for is not good news
     if found is None:
         return _recover(state, capacity_milli, settings)
     pod, why = found

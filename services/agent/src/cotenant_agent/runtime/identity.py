@@ -40,6 +40,7 @@ def resolve(container: ContainerLaunch, default_user: str | None, environ: Mappi
     entry = _user_entry(wanted, source)
     uid = entry.pw_uid if entry else int(wanted)
     gid = _group(container, entry)
+    _check_not_root(uid, source, container)
     _check_rights(uid, gid, container)
     switch = os.geteuid() == 0
     user = entry.pw_name if entry else str(uid)
@@ -89,6 +90,11 @@ def _group(container: ContainerLaunch, entry: pwd.struct_passwd | None) -> int:
 def _groups(container: ContainerLaunch, user: str | None, gid: int) -> tuple[int, ...]:
     own = os.getgrouplist(user, gid) if user is not None else [gid]
     return tuple(dict.fromkeys([*own, *container.supplemental_groups]))
+
+
+def _check_not_root(uid: int, source: UserSource, container: ContainerLaunch) -> None:
+    if uid == 0 and container.run_as_non_root:
+        raise LaunchError("runAsNonRoot", f"it would run as uid 0 (from {source}); state a runAsUser other than 0")
 
 
 def _check_rights(uid: int, gid: int, container: ContainerLaunch) -> None:

@@ -61,6 +61,7 @@ class ContainerLaunch:
     run_as_user: int | str | None = None
     run_as_group: int | str | None = None
     supplemental_groups: tuple[int, ...] = ()
+    run_as_non_root: bool = False
     cgroup_procs: tuple[str, ...] = ()
     log: LogLimits = field(default_factory=LogLimits)
     oom_score_adj: int | None = None

@@ -97,8 +97,11 @@ class PodRuntime:
             running = [c for c in self._tracker.of_pod(uid) if c.running and (chosen is None or c.container in chosen)]
             for container in running:
                 _signal_group(container, signal.SIGTERM)
+            # Twice would be wrong: to many programs a second SIGTERM means "at once".
+            signalled = {container.pid for container in running}
             for pid in pids() if pids else ():
-                _send(os.kill, pid, signal.SIGTERM)
+                if _process_group(pid) not in signalled:
+                    _send(os.kill, pid, signal.SIGTERM)
             obeyed = await self._until_ended(running, grace_ms / 1000)
             if not obeyed:
                 await self._kill(running)
@@ -188,7 +191,10 @@ class PodRuntime:
     ) -> ContainerState:
         key = (launch.uid, container.name)
         directory = self._settings.container_dir(*key)
-        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        try:
+            directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        except OSError as error:
+            raise LaunchError("runtime", f"no room for its record and log: {error}") from error
         spec = {
             **ready.process,
             **self._log_spec(key, container.log),
@@ -299,6 +305,13 @@ def _signal_group(container: ContainerState, number: signal.Signals) -> None:
     if pid is None or ticks is None or not state.alive((pid, ticks)):
         return
     _send(os.killpg, pid, number)
+
+
+def _process_group(pid: int) -> int | None:
+    try:
+        return os.getpgid(pid)
+    except ProcessLookupError:
+        return None
 
 
 def _send(send: Callable[[int, int], None], target: int, number: signal.Signals) -> None:

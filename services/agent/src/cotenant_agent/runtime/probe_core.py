@@ -43,6 +43,8 @@ class Probe:
     timeout_ms: int = 1_000
     success_threshold: int = 1
     failure_threshold: int = 3
+    grace_ms: int | None = None
+    """For the container that it ends; None: the pod's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +52,11 @@ class ContainerProbes:
     readiness: Probe | None = None
     liveness: Probe | None = None
     startup: Probe | None = None
+
+    def restart_grace_ms(self, *, started: bool) -> int | None:
+        """Of the probe that may ask for a restart now: startup until it succeeded, then liveness."""
+        probe = self.liveness if started else self.startup
+        return None if probe is None else probe.grace_ms
 
     def get(self, kind: ProbeKind) -> Probe | None:
         match kind:

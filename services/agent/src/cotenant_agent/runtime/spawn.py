@@ -50,8 +50,11 @@ def compile_shim(directory: Path) -> Path:
 
 def spawn_shim(shim: Path, title: tuple[str, str], spec: Mapping[str, Any], error_log: Path) -> Spawned:
     """`title` is all that ps shows. posix_spawn copies no memory map, so its cost does not grow with the agent."""
-    spec_fd = _spec_file(spec)
-    reply_r, reply_w = os.pipe()
+    try:
+        spec_fd = _spec_file(spec)
+        reply_r, reply_w = os.pipe()
+    except OSError as error:
+        raise LaunchError("runtime", f"no descriptors or memory left to start anything: {error}") from error
     # Both move above the shim's own numbers, or one dup2 would overwrite the other's source.
     sources = [fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, _ABOVE_THE_SHIMS) for fd in (spec_fd, reply_w)]
     try:

@@ -18,11 +18,11 @@ from cotenant_common.contracts.messages.state import (
 from cotenant_common.model import resources
 from cotenant_common.model.ids import object_key
 from cotenant_common.model.pod import parse_pod
+from cotenant_common.model.quota.spec import ROOT
 from cotenant_common.model.reasons import ReasonCode
 from cotenant_common.runtime.events import event_id
 from cotenant_quota.core.book import PodFacts, QuotaView, TreeView
 from cotenant_quota.core.borrow import Loan, Overuse, Standing, Transition, overuse_of
-from cotenant_quota.core.spec import ROOT
 
 _REASONS: Final[Mapping[str, ReasonCode]] = {
     "reclaimed": ReasonCode.QUOTA_RECLAIMED,

@@ -3,13 +3,13 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
+from cotenant_common.model.quota.lookup import QuotaLookup
+from cotenant_common.model.quota.spec import ROOT, QuotaSpec
+from cotenant_common.model.quota.tree import DEFAULT_TREE, Forest, QuotaTree, build_forest, cluster_total_of
 from cotenant_common.model.resources import ResourceList
 from cotenant_quota.core.borrow import Loan, Member, Overuse, Standing, loans_of_group, overuse_of
 from cotenant_quota.core.ledger import PodCharge, QuotaLedger, guaranteed_of
-from cotenant_quota.core.lookup import QuotaLookup
 from cotenant_quota.core.runtime import TreeRuntime
-from cotenant_quota.core.spec import ROOT, QuotaSpec
-from cotenant_quota.core.tree import DEFAULT_TREE, Forest, QuotaTree, build_forest, cluster_total_of
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,9 +3,9 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
+from cotenant_common.model.quota.spec import ROOT
+from cotenant_common.model.quota.tree import QuotaTree
 from cotenant_common.model.resources import ResourceList
-from cotenant_quota.core.spec import ROOT
-from cotenant_quota.core.tree import QuotaTree
 
 
 @dataclass(frozen=True, slots=True)

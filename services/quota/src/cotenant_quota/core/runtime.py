@@ -3,10 +3,10 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from cotenant_common.model.quota.spec import ROOT
+from cotenant_common.model.quota.tree import QuotaTree, limit_of
 from cotenant_common.model.resources import ResourceList
 from cotenant_quota.core.fair_share import Claim, fair_share, scale_mins
-from cotenant_quota.core.spec import ROOT
-from cotenant_quota.core.tree import QuotaTree, limit_of
 
 _ROOT_INDEX = 0
 

@@ -1,0 +1,39 @@
+"""Loopback ports: the one asked for, else the one of the last run, else any free one."""
+
+import socket
+from collections.abc import Iterable
+from typing import Final
+
+from cotenant.errors import BadInputError
+
+LOOPBACK: Final = "127.0.0.1"
+
+
+def is_free(port: int) -> bool:
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((LOOPBACK, port))
+        except OSError:
+            return False
+    return True
+
+
+def choose(what: str, wanted: int | None, earlier: int | None, taken: Iterable[int] = ()) -> int:
+    """A port to listen on. Raise BadInputError when the one that was asked for is in use."""
+    if wanted is not None:
+        if not is_free(wanted):
+            raise BadInputError(f"port {wanted} for the {what} is in use; stop its owner or choose another")
+        return wanted
+    if earlier is not None and earlier not in set(taken) and is_free(earlier):
+        return earlier
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+        probe.bind((LOOPBACK, 0))
+        port: int = probe.getsockname()[1]
+    return port
+
+
+def of_url(url: str | None) -> int | None:
+    """The port of ``scheme://host:port``."""
+    text = (url or "").rpartition(":")[2].rstrip("/")
+    return int(text) if text.isdigit() else None
