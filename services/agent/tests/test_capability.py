@@ -63,6 +63,16 @@ def test_the_files_of_a_child_speak_for_a_version_two_root(tmp_path):
     assert not found.has("pids")
 
 
+def test_counters_need_a_device_behind_the_interface(tmp_path):
+    proc, devices = machine(tmp_path), tmp_path / "bus/event_source/devices"
+    (proc / "sys/kernel").mkdir(parents=True)
+    (proc / "sys/kernel/perf_event_paranoid").write_text("-1\n")
+    (devices / "software").mkdir(parents=True)
+    assert not probe(v1_fs(tmp_path), proc, tmp_path).has("perf")
+    (devices / "cpu").mkdir()
+    assert probe(tmp_path / "cg", proc, tmp_path).has("perf")
+
+
 def test_a_probe_changes_nothing():
     before = os.sched_getscheduler(0), os.sched_getaffinity(0), os.nice(0)
     data = probe().as_data()

@@ -142,8 +142,14 @@ def _probe_signals(layout: Layout, proc_fs: Path, sys_fs: Path) -> dict[str, boo
         "schedstat": len(schedstat) == 3 and schedstat != ["0", "0", "0"],
         "sched_idle": hasattr(os, "SCHED_IDLE"),
         "resctrl": (sys_fs / "fs/resctrl/schemata").exists(),
-        "perf": _may_count(proc_fs),
+        "perf": _has_counters(sys_fs) and _may_count(proc_fs),
     }
+
+
+def _has_counters(sys_fs: Path) -> bool:
+    """A virtual machine often has the interface and no counters behind it."""
+    devices = sys_fs / "bus/event_source/devices"
+    return any(next(devices.glob(pattern), None) is not None for pattern in ("cpu*", "arm*"))
 
 
 def _may_count(proc_fs: Path) -> bool:
