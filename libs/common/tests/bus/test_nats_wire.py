@@ -1,6 +1,10 @@
+import asyncio
+
 import pytest
+from nats.aio.msg import Msg
 
 from cotenant_common.bus import nats_wire
+from cotenant_common.bus.nats_bus import NatsWire
 from cotenant_common.bus.protocol import BusUnavailableError, ConflictError
 from cotenant_common.contracts.buckets import BINDINGS, BUCKETS, EVENTS_STREAM, HEARTBEATS, SPECS
 
@@ -60,3 +64,24 @@ def test_a_server_leaves_out_what_is_zero_so_that_is_no_difference() -> None:
     wanted = {"name": "S", "max_age": 0, "allow_atomic": True}
     assert nats_wire.differs(wanted, {"name": "S"}) == {"allow_atomic": True}
     assert nats_wire.differs(wanted, {"name": "S", "allow_atomic": True, "other": 1}) == {}
+
+
+async def test_a_cancellation_that_meets_the_answer_is_not_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The client before Python 3.12 returns the answer then; the task that was told to end went on for ever."""
+    wire = NatsWire("test")
+    answer: asyncio.Future[Msg] = asyncio.get_running_loop().create_future()
+
+    async def request(*_: object, timeout: float, **__: object) -> Msg:
+        return await asyncio.wait_for(answer, timeout)
+
+    async def connected(_timeout_s: float) -> None:
+        return
+
+    monkeypatch.setattr(wire.client, "request", request)
+    monkeypatch.setattr(wire, "_until_connected", connected)
+    asking = asyncio.create_task(wire.request("s", b"", timeout_s=5))
+    await asyncio.sleep(0)
+    answer.set_result(Msg(wire.client, data=b"late"))
+    asking.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await asking

@@ -138,6 +138,8 @@ class NatsWire:
     ) -> Reply:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout_s
+        task = asyncio.current_task()
+        cancels = task.cancelling() if task is not None else 0
         await self._until_connected(timeout_s)
         try:
             message = await self.client.request(
@@ -150,6 +152,10 @@ class NatsWire:
             raise BusUnavailableError(f"no answer to {subject!r} within {timeout_s:g} s") from None
         except errors.Error as error:
             raise self._translated(error, subject, len(data)) from error
+        if task is not None and task.cancelling() > cancels:
+            # Before Python 3.12 the client's ``wait_for`` swallows a cancellation that meets the answer, and whoever
+            # waits for the cancelled task would wait for ever.
+            raise asyncio.CancelledError
         return _reply(message)
 
     async def _until_connected(self, timeout_s: float) -> None:
