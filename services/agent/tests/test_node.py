@@ -13,12 +13,12 @@ from cotenant_agent.app.enforce import Enforcer
 from cotenant_agent.cgroup.files import Knob
 from cotenant_agent.cgroup.layout import detect_layout
 from cotenant_agent.config import AgentSettings
-from cotenant_agent.core.admission import spec_digest
 from cotenant_agent.core.usage import GROUPS
 from cotenant_agent.node import SliceError, build_agent, end_node, open_groups, open_node, read_facts
 from cotenant_common.bus.memory_bus import MemoryServer
 from cotenant_common.contracts import buckets, codec, subjects
 from cotenant_common.contracts.messages.state import Binding, Deletion, PodStatusRecord
+from cotenant_common.model.digest import spec_digest
 from cotenant_common.model.pod import parse_pod
 from cotenant_common.runtime import requests
 from cotenant_common.runtime.clock import SystemClock

@@ -5,13 +5,14 @@ from typing import Any
 
 from cotenant_common.bus.memory_bus import MemoryServer
 from cotenant_common.contracts import codec
-from cotenant_common.contracts.buckets import BINDINGS, NODES, OVERCOMMIT, QUOTASTATUS, SPECS, BucketSpec
+from cotenant_common.contracts.buckets import BINDINGS, NODES, OVERCOMMIT, PODSTATUS, QUOTASTATUS, SPECS, BucketSpec
 from cotenant_common.contracts.messages.base import Message
 from cotenant_common.contracts.messages.commands import QuotaTreeReply, QuotaTreeRequest
 from cotenant_common.contracts.messages.events import Event
 from cotenant_common.contracts.messages.state import (
     Binding,
     OvercommitRecord,
+    PodStatusRecord,
     QuotaChange,
     QuotaRuntime,
     QuotaTreeStatus,
@@ -53,9 +54,9 @@ class World:
         record = builders.spec_record(manifest, uid=f"uid-{name}", **more)
         return await self.put(SPECS, builders.spec_key(record), record)
 
-    async def bind(self, name: str, quota: str | None, cpu: int, node: str = "n1") -> None:
+    async def bind(self, name: str, quota: str | None, cpu: int, node: str = "n1", attempt: int = 1) -> None:
         binding = Binding(
-            uid=f"uid-{name}", namespace="default", name=name, node=node, attempt=1, epoch=1, spec_digest="",
+            uid=f"uid-{name}", namespace="default", name=name, node=node, attempt=attempt, epoch=1, spec_digest="",
             requests={"cpu": cpu * MILLI}, quota=quota, bound_ms=0,
         )  # fmt: skip
         await self.put(BINDINGS, f"uid-{name}.{node}", binding)
@@ -180,6 +181,30 @@ async def test_ended_pods_are_not_charged_and_successors_are_pods_of_their_own()
         await world.put(SPECS, "Pod.default.p", successor)
         await settle()
         assert world.of("a").request == {"cpu": 3000}
+
+
+@in_virtual_time
+async def test_a_refused_binding_is_requested_and_not_used() -> None:
+    world = World(memory_server())
+    await world.node("n1")
+    await world.quota("a", 4, 10)
+    refusal = PodStatusRecord(
+        uid="uid-p", namespace="default", name="p", node="n1", phase="Pending", attempt=1, rejected=True
+    )
+    async with quota_service(world.server):
+        await settle()
+        await world.running("p", "a", 2)
+        await settle()
+        await world.put(PODSTATUS, "n1.uid-p", refusal)
+        await settle()
+        assert (world.of("a").used, world.of("a").request) == ({"cpu": 0}, {"cpu": 2000})
+        await world.unbind("p")
+        await world.bind("p", "a", 2, attempt=2)
+        await settle()
+        assert world.of("a").used == {"cpu": 2000}
+    async with quota_service(world.server, "quota-2"):
+        await settle()
+        assert world.of("a").used == {"cpu": 2000}
 
 
 @in_virtual_time

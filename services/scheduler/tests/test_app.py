@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Any
 
 from cotenant_common.contracts import buckets, codec
@@ -616,3 +617,111 @@ async def test_a_pod_that_breaks_a_plugin_does_not_stop_the_others(monkeypatch):
         await asyncio.sleep(1)
         assert list(await stack.bindings()) == ["fine"]
         assert service.debug_state()["leading"]
+
+
+async def refuse_all(stack: Stack, seconds: float) -> list[tuple[int, str]]:
+    """Every agent refuses every binding of pod ``a``; what was tried, in order."""
+    tried = []
+    for _ in range(round(seconds / 0.1)):
+        for binding in (await stack.bindings()).values():
+            if not tried or tried[-1][0] != binding.attempt:
+                tried.append((binding.attempt, binding.node))
+                await stack.status(
+                    "a", binding.node, "Pending", rejected=True, attempt=binding.attempt, reason="X", message="no"
+                )
+        await asyncio.sleep(0.1)
+    return tried
+
+
+@in_virtual_time
+async def test_a_pod_that_every_node_refuses_does_not_go_round_in_circles():
+    stack = Stack()
+    await stack.node("n1")
+    await stack.node("n2")
+    async with running(stack):
+        await stack.pod("a", cpu="1")
+        tried = await refuse_all(stack, 9)
+        assert [attempt for attempt, _ in tried] == [1, 2]
+        assert len({node for _, node in tried}) == 2
+        record = await stack.record("a")
+        assert (record.state, record.reason) == ("Rejected", "BindRejected")
+
+
+@in_virtual_time
+async def test_a_restart_notes_a_refusal_no_second_time():
+    stack = Stack()
+    await stack.node("n1")
+    async with running(stack):
+        await stack.pod("a", cpu="1")
+        tried = await refuse_all(stack, 13)
+        assert [attempt for attempt, _ in tried] == [1, 2]
+        before = (await stack.record("a")).rejected_bindings
+    async with running(stack):
+        await asyncio.sleep(1)
+        assert (await stack.record("a")).rejected_bindings == before == ["n1: X"]
+
+
+@in_virtual_time
+async def test_a_pod_that_becomes_unreadable_is_not_placed_as_it_was():
+    stack = Stack()
+    async with running(stack):
+        await stack.pod("a", cpu="1")
+        await asyncio.sleep(0.1)
+        await stack.pod("a", cpu="nonsense")
+        await stack.node("n1")
+        await asyncio.sleep(2)
+        assert await stack.bindings() == {}
+
+
+@in_virtual_time
+async def test_a_quota_store_made_anew_is_believed_though_its_generations_start_again():
+    stack = Stack()
+    await stack.node("n1", cpu="10")
+    await stack.quota("team", 1000, covers=1000, generation=7)
+    async with running(stack):
+        await stack.pod("a", cpu="2", quota="team")
+        await asyncio.sleep(0.1)
+        await stack.shares("team", 2000, covers=1000, generation=1)
+        await asyncio.sleep(0.1)
+        assert list(await stack.bindings()) == ["a"]
+
+
+@in_virtual_time
+async def test_a_placement_on_its_way_is_not_undone_by_older_news_of_the_pod():
+    """The second attempt is being stored while the first one's refusal disappears."""
+    stack = Stack()
+    await stack.node("n1", cpu="1")
+    await stack.node("n2", cpu="1")
+    async with running(stack) as service:
+        await stack.pod("a", cpu="1")
+        await asyncio.sleep(0.1)
+        first = (await stack.bindings())["a"].node
+        state = service._state
+        engine = state.engine
+        engine.release("uid-a")
+        other = "n2" if first == "n1" else "n1"
+        engine.exclude("uid-a", first, 10**15)
+        state.in_flight["uid-a"] = None
+        engine.put_charge(replace(state.charge("uid-a"), node=other))
+        state.refresh_pod("uid-a")
+        state.audit()
+        assert engine.ledger.get("uid-a").node == other
+
+
+@in_virtual_time
+async def test_a_bindings_store_made_anew_gets_back_what_was_bound():
+    """Otherwise the next restart would find running pods without a binding, and bind them a second time."""
+    stack = Stack()
+    await stack.node("n1")
+    await stack.node("n2")
+    async with running(stack) as service:
+        await stack.pod("a", cpu="1")
+        await asyncio.sleep(0.1)
+        before = await stack.bindings()
+        stack.server.lose_bucket(buckets.BINDINGS)
+        await asyncio.sleep(10)
+        assert service.debug_state()["leading"]
+        assert await stack.bindings() == before
+    async with running(stack) as service:
+        assert service.debug_state()["placed"] == 1
+        assert await stack.bindings() == before

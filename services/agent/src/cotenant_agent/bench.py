@@ -15,7 +15,6 @@ from cotenant_agent.app import AgentService
 from cotenant_agent.cgroup.teardown import remove_everything
 from cotenant_agent.cgroup.tree import CgroupTree
 from cotenant_agent.config import AgentSettings
-from cotenant_agent.core.admission import spec_digest
 from cotenant_agent.core.usage import GROUPS
 from cotenant_agent.node import open_groups, read_facts
 from cotenant_agent.runtime import ContainerState, PodLaunch
@@ -24,6 +23,7 @@ from cotenant_common.bus.memory_bus import MemoryServer
 from cotenant_common.bus.protocol import Bus
 from cotenant_common.contracts import buckets, codec
 from cotenant_common.contracts.messages.state import Binding
+from cotenant_common.model.digest import spec_digest
 from cotenant_common.model.pod import parse_pod
 from cotenant_common.runtime.clock import SystemClock
 from cotenant_common.runtime.health import Health

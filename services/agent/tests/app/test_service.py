@@ -11,7 +11,6 @@ from cotenant_agent.cgroup.fake import FakeCgroupTree
 from cotenant_agent.cgroup.files import Knob
 from cotenant_agent.cgroup.tree import GroupBusyError
 from cotenant_agent.config import AgentSettings
-from cotenant_agent.core.admission import spec_digest
 from cotenant_agent.testing import FakeNode, fake_node
 from cotenant_common.bus.memory_bus import MemoryServer
 from cotenant_common.bus.protocol import BusUnavailableError
@@ -27,6 +26,7 @@ from cotenant_common.contracts.messages.state import (
 )
 from cotenant_common.contracts.messages.telemetry import AppLatency, NodeSignal, NodeUsage
 from cotenant_common.model import labels
+from cotenant_common.model.digest import spec_digest
 from cotenant_common.model.pod import parse_pod
 from cotenant_common.runtime import requests
 from cotenant_common.runtime.clock import LoopClock

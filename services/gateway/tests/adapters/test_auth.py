@@ -79,3 +79,24 @@ def test_with_a_token_the_name_does_not_matter_and_the_token_does():
     assert refusal(guard, Host="localhost", Authorization=f"Bearer {TOKEN}x") == (401, "Unauthorized")
     assert refusal(guard, Host="localhost", Authorization=f"Basic {TOKEN}") == (401, "Unauthorized")
     assert refusal(guard, Host="localhost", Authorization="Bearer ümlaut") == (401, "Unauthorized")
+
+
+def test_odd_headers_are_refused_not_a_failure():
+    for origin in ("http://[::1", "null", "", "http://", "http://localhost.evil.example", "http://127.0.0.1.nip.io"):
+        with pytest.raises(ApiError) as caught:
+            Guard(None).check({"Host": "localhost", "Origin": origin})
+        assert caught.value.status == 403
+    for host in ("", "[::1", "evil.example", "127.0.0.1@evil.example:80", "0.0.0.0", "localhost.evil.example"):
+        with pytest.raises(ApiError):
+            Guard(None).check({"Host": host})
+    for given in ("Bearer \udcff\udcfe", "Bearer é", "Bearer", "Basic " + TOKEN, ""):
+        with pytest.raises(ApiError) as caught:
+            Guard(TOKEN).check({"Host": "x", "Authorization": given})
+        assert caught.value.status == 401
+
+
+def test_a_token_file_that_is_no_text_is_refused(tmp_path):
+    file = token_file(tmp_path)
+    file.write_bytes(b"\xff" * 20)
+    with pytest.raises(SettingsError, match="not UTF-8"):
+        read_token(file, "127.0.0.1")

@@ -1,5 +1,6 @@
 import asyncio
 import json
+import random
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -13,6 +14,7 @@ from cotenant_common.contracts.messages.commands import LogsReply, LogsRequest
 from cotenant_common.runtime import requests
 from cotenant_common.testing.builders import pod_manifest
 from cotenant_common.testing.context import memory_server
+from cotenant_gateway.adapters.http import routes
 from cotenant_gateway.adapters.http.routes import ROUTES, openapi_document
 from cotenant_gateway.testing import Stage
 
@@ -263,3 +265,101 @@ async def test_json_lists_are_applied_too():
         text = json.dumps([pod_manifest("x"), pod_manifest("y")])
         status, body = await c.ask("POST", "/v1/apply", data=text, headers={"Content-Type": "application/json"})
         assert (status, [result["name"] for result in body["results"]]) == (200, ["x", "y"])
+
+
+JSON = {"Content-Type": "application/json"}
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "options", "status"),
+    [
+        ("POST", "/v1/evict", {"data": '{"numbers":' + "[" * 20_000 + "]" * 20_000 + "}", "headers": JSON}, 400),
+        ("POST", "/v1/evict", {"json": {"name": "a", "numbers": {"x": 10**30}}}, 400),
+        ("POST", "/v1/evict", {"json": {"name": "a", "grace_s": 10**18}}, 400),
+        ("POST", "/v1/evict", {"data": '{"name":"a","message":"\\ud800"}', "headers": JSON}, 400),
+        ("POST", "/v1/freeze", {"data": '{"reason":"\\ud800"}', "headers": JSON}, 400),
+        ("POST", "/v1/freeze", {"json": {"reason": "a\0b"}}, 400),
+        ("GET", "/v1/events?follow=false&since=" + "9" * 5000, {}, 400),
+        ("GET", "/v1/logs/default/a?tail=" + "0" * 5000, {}, 400),
+        ("GET", "/v1/logs/default/a?tail=000000000000999999999999", {}, 400),
+        ("GET", "/v1/watch?kind=Unicorn", {}, 404),
+        ("GET", "/v1/pods", {"headers": {"Origin": "http://[::1"}}, 403),
+        ("POST", "/v1/apply", {"data": "[" * 50_000, "headers": JSON}, 400),
+    ],
+)
+async def test_odd_input_is_one_clear_error(method: str, path: str, options: dict[str, Any], status: int):
+    async with client() as c:
+        await c.apply()
+        await c.stage.join("n1")
+        await c.stage.run_pod("a")
+        got, body = await c.ask(method, path, **options)
+        assert (got, bool(body["error"]["message"])) == (status, True)
+
+
+async def test_an_id_of_a_store_that_is_gone_begins_at_the_start_of_the_new_one():
+    async with client() as c:
+        await c.apply()
+        ((identity, event),) = await c.read_events(1, {"Last-Event-ID": "5000"})
+        assert (int(identity), event["object"]) == (1, "Pod/default/a")
+
+
+async def test_an_event_told_twice_is_shown_once():
+    async with client() as c:
+        await c.apply()
+        await c.stage.settle(0.1)
+        (stored,) = c.stage.server.events.replay(after_sequence=0, since_ms=None)
+        for identity in ("again", "new"):  # the stream's own window for repeated ids is over
+            await c.stage.bus.publish_event(stored.subject, stored.data, event_id=identity, headers={})
+        async with c.session.get(c.base + "/v1/events?since=0&follow=false&format=ndjson") as response:
+            assert len([line for line in (await response.text()).splitlines() if line]) == 1
+
+
+async def test_a_reader_that_leaves_a_silent_stream_is_noticed(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(routes, "_LOOK_S", 0.05)
+    async with client() as c:
+        response = await c.session.get(c.base + "/v1/watch?kind=Job")
+        await response.content.readline()
+        listeners = c.stage.service.world.listeners
+        assert len(listeners) == 1
+        response.close()
+        async with asyncio.timeout(5):
+            while listeners:
+                await asyncio.sleep(0.02)
+
+
+async def test_a_body_that_never_ends_is_given_up(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(routes, "_BODY_S", 0.05)
+    async with client() as c:
+        reader, writer = await asyncio.open_connection("127.0.0.1", c.stage.service.api_port)
+        writer.write(b"POST /v1/apply HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n")
+        writer.write(b"Content-Length: 1000\r\n\r\n{")
+        assert b"408" in await asyncio.wait_for(reader.readline(), 5)
+        writer.close()
+
+
+async def test_any_bytes_to_apply_are_answered_with_json_and_never_a_500():
+    async with client() as c:
+
+        async def send(data: bytes, kind: str) -> None:
+            options = {"data": data, "headers": {"Content-Type": kind}}
+            status, body = await c.ask("POST", "/v1/apply?dry_run=true", **options)
+            assert status in (200, 400), (status, data)
+            assert status == 200 or body["error"]["message"]
+
+        for data in bodies():
+            for kind in ("application/yaml", "application/json"):
+                await send(data, kind)
+
+
+def bodies() -> list[bytes]:
+    """Damaged manifests, the same on every run."""
+    draw = random.Random(7)
+    alphabet = b"{}[]:,-&*!|>'\"%@`#\\\n\t \0ax0~\xff\xc3\xa9"
+    found = [bytes(draw.choice(alphabet) for _ in range(draw.randrange(1, 40))) for _ in range(100)]
+    for text in (POD.encode(), json.dumps(pod_manifest("a", cpu="1")).encode()):
+        for _ in range(100):
+            damaged = bytearray(text)
+            for _ in range(draw.randrange(1, 4)):
+                damaged[draw.randrange(len(damaged))] = draw.choice(alphabet)
+            found.append(bytes(damaged))
+    return found

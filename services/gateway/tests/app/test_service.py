@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from cotenant_common.bus.protocol import Received
+from cotenant_common.bus.protocol import BusUnavailableError, PayloadTooLargeError, Received
 from cotenant_common.contracts import subjects
 from cotenant_common.contracts.messages.base import PodRef
 from cotenant_common.contracts.messages.commands import (
@@ -20,6 +20,8 @@ from cotenant_common.model.reasons import ReasonCode
 from cotenant_common.testing.builders import pod_manifest, quota_manifest
 from cotenant_common.testing.context import memory_server
 from cotenant_common.testing.virtual_loop import in_virtual_time
+from cotenant_gateway.adapters.records import to_gate_request
+from cotenant_gateway.core import lifecycle
 from cotenant_gateway.core.errors import ApiError
 from cotenant_gateway.testing import Stage, controller
 
@@ -429,3 +431,142 @@ async def test_status_shows_services_and_counts():
         status = s.service.reading.status()
         assert (status["leader"], status["nodes"], status["pods"]["total"]) == (True, {"total": 1, "ready": 1}, 1)
         assert {service["service"]: service["state"] for service in status["services"]}["gateway"] == "leads"
+
+
+@in_virtual_time
+async def test_an_unconfirmed_write_is_told_all_the_same(monkeypatch):
+    async with stage() as s:
+        bucket, batch = s.service.world.specs_bucket, s.service.world.specs_bucket.batch
+
+        async def lost_answer(operations: Any) -> int:
+            await batch(operations)
+            raise BusUnavailableError("no answer")
+
+        monkeypatch.setattr(bucket, "batch", lost_answer)
+        with pytest.raises(ApiError, match="may have happened"):
+            await s.apply(pod_manifest("a"))
+        monkeypatch.setattr(bucket, "batch", batch)
+        assert await s.apply(pod_manifest("a")) == ["unchanged"]
+        assert await s.apply(pod_manifest("b")) == ["created"]
+        await s.settle()
+        assert [event.object for event in s.events("pod.queued")] == ["Pod/default/a", "Pod/default/b"]
+
+
+@in_virtual_time
+async def test_an_eviction_that_a_crash_left_unsaid_is_said_even_if_nothing_comes_back():
+    server = memory_server()
+    first = await Stage(server).start()
+    async with beating(first, "n1"):
+        await first.apply(pod_manifest("a", annotations={labels.REQUEUE: "false"}))
+        await first.run_pod("a")
+        first.context.bus.publish_event = _never  # type: ignore[method-assign]
+        await first.service.operations.delete("Node", None, "n1")
+        await first.crash()
+    second = await Stage(server).start()
+    await second.settle()
+    assert [event.reason for event in second.events("pod.evicted")] == ["NodeLost"]
+    await second.stop()
+
+
+async def _never(*_args: Any, **_named: Any) -> int:
+    raise BusUnavailableError("no")
+
+
+@in_virtual_time
+async def test_one_object_that_cannot_be_decided_on_delays_no_other(monkeypatch):
+    real = lifecycle.decide
+
+    def decide(pod: Any, **facts: Any) -> Any:
+        if pod.spec.name == "poison":
+            raise RuntimeError("no")
+        return real(pod, **facts)
+
+    monkeypatch.setattr(lifecycle, "decide", decide)
+    async with stage() as s, beating(s, "n1"):
+        await s.apply(pod_manifest("poison"), pod_manifest("good"))
+        for name in ("poison", "good"):
+            await s.report(await s.run_pod(name), "Failed")
+        await s.settle()
+        assert s.pod("good").terminal_ms is not None
+        assert s.pod("poison").terminal_ms is None
+
+
+@in_virtual_time
+async def test_one_object_that_cannot_be_written_delays_no_other(monkeypatch):
+    async with stage() as s, beating(s, "n1"):
+        await s.apply(*(pod_manifest(name) for name in ("a", "big", "c")))
+        bucket, batch = s.service.world.specs_bucket, s.service.world.specs_bucket.batch
+
+        async def picky(operations: Any) -> int:
+            if any("big" in operation.key for operation in operations):
+                raise PayloadTooLargeError("big")
+            return await batch(operations)
+
+        monkeypatch.setattr(bucket, "batch", picky)
+        bound = [await s.bind(name) for name in ("a", "big", "c")]
+        for spec in bound:
+            await s.report(spec, "Failed")
+        await s.settle(2)
+        assert [s.pod(name).terminal_ms is not None for name in ("a", "big", "c")] == [True, False, True]
+
+
+@in_virtual_time
+async def test_a_new_job_does_not_take_the_results_of_an_old_one_of_its_name():
+    async with stage() as s, beating(s, "n1"):
+        job = dict(controller("Job", "j", completions=1).manifest)
+        await s.apply(job)
+        await s.settle()
+        await s.report(await s.run_pod("j-0"), "Succeeded")
+        await s.settle()
+        first = s.spec("j", "Job")
+        await s.service.operations.delete("Job", "default", "j")
+        await s.apply(job)
+        await s.settle(3)
+        second = s.spec("j", "Job")
+        assert first is not None
+        assert second is not None
+        assert first.uid != second.uid
+        assert "status" not in second.manifest
+        assert s.pod("j-0").owner_uid == second.uid
+
+
+@in_virtual_time
+async def test_a_freeze_that_was_not_written_is_an_error_and_unfreeze_finds_every_place():
+    async with stage() as s:
+        with pytest.raises(ApiError, match="expected a string"):
+            await s.service.operations.freeze("a\0b")
+        elsewhere = {
+            "apiVersion": "v1", "kind": "ConfigMap", "data": {},
+            "metadata": {"name": "cotenant-freeze", "namespace": "koordinator-system"},
+        }  # fmt: skip
+        await s.apply(elsewhere)
+        assert s.service.world.frozen() is not None
+        await s.service.operations.unfreeze()
+        assert s.service.world.frozen() is None
+
+
+@in_virtual_time
+async def test_a_dry_run_of_a_node_delete_forgets_no_agent():
+    async with stage() as s, beating(s, "n1"):
+        await s.service.operations.delete("Node", None, "n1", dry_run=True)
+        assert s.service.world.retired == {}
+
+
+@in_virtual_time
+async def test_two_deliveries_of_one_command_at_once_get_one_answer():
+    async with stage() as s, beating(s, "n1"):
+        await s.apply(pod_manifest("a", extra_labels={"app": "x"}), BUDGET)
+        await s.run_pod("a")
+        operations, asked = s.service.operations, to_gate_request(evict(s, "a"))
+        replies = await asyncio.gather(*(operations.evict(asked) for _ in range(3)))
+        await s.settle()
+        assert [reply.granted for reply in replies] == [False] * 3
+        assert len(s.events("eviction.refused")) == 1
+
+
+@in_virtual_time
+async def test_a_quota_rule_that_looks_at_running_pods():
+    async with stage() as s, beating(s, "n1"):
+        await s.apply(quota_manifest("q", maximum={"cpu": "4"}), pod_manifest("a", quota="q"))
+        with pytest.raises(AssertionError, match="1 pods are charged to quota q; a parent holds none"):
+            await s.apply(quota_manifest("q", maximum={"cpu": "4"}, is_parent=True))

@@ -272,3 +272,39 @@ def test_granted_removals_never_break_a_budget(count, least, data):
             known[change.spec.uid] = PodState(change.spec, known[change.spec.uid].seen, known[change.spec.uid].node)
         staying = sum(not pod.leaving for pod in known.values())
         assert staying >= min(least, count)
+
+
+def test_an_id_used_again_for_other_victims_is_another_command():
+    first, second = running("a"), running("b")
+    marked = leaving(first, command_id="c1")
+    decision = ask(request(second, id="c1"), ledger(marked, second))
+    assert (decision.granted, decision.replay, len(decision.changes)) == (True, False, 1)
+
+
+def test_one_large_drain_is_paced_like_many_small_ones():
+    pods = [running(f"p{n}") for n in range(3)]
+    assert not ask(request(*pods), ledger(*pods), GateSettings(drains_per_node=2)).granted
+    assert ask(request(*pods[:2]), ledger(*pods), GateSettings(drains_per_node=2)).granted
+
+
+def test_more_victims_than_one_write_holds_are_refused_at_once():
+    pods = [running(f"p{n}", node=f"n{n}") for n in range(gate.MAX_VICTIMS + 1)]
+    decision = ask(request(*pods), ledger(*pods))
+    assert "go into one write" in decision.message
+
+
+@given(
+    st.integers(0, 6),
+    st.integers(0, 6),
+    st.sampled_from(["minAvailable", "maxUnavailable"]),
+    st.integers(0, 6) | st.integers(0, 100).map(lambda n: f"{n}%"),
+    st.integers(1, 6),
+)
+def test_no_grant_ever_leaves_fewer_healthy_pods_than_a_budget_wants(ready, broken, field, value, count):
+    pods = [running(f"r{n}", extra_labels={"app": "x"}) for n in range(ready)]
+    pods += [running(f"b{n}", ready=False, extra_labels={"app": "x"}) for n in range(broken)]
+    budget = Budget("default", "b", {field: value, "selector": {"matchLabels": {"app": "x"}}})
+    victims = pods[:count]
+    if victims and ask(request(*victims), ledger(*pods, budgets=[budget])).granted:
+        serving = sum(pod.ready for pod in victims)
+        assert serving == 0 or ready - serving >= budget.wanted_healthy(len(pods))

@@ -7,6 +7,7 @@ from cotenant_common.model import labels
 from cotenant_gateway.core import lifecycle
 from cotenant_gateway.core.lifecycle import Retention, expired, stop
 from cotenant_gateway.core.records import MAX_EVICTIONS_KEPT, PodState, Put, Remove
+from cotenant_gateway.core.tell import of_lost_removal, of_put
 from cotenant_gateway.testing import ended, leaving, pending, pod_spec, running, seen
 
 
@@ -118,8 +119,10 @@ def test_a_lost_node_requeues_bare_pods_too():
 def test_requeue_false_ends_with_the_node():
     pod = running(annotations={labels.REQUEUE: "false"})
     change = decide(pod, lost="NodeLost")
-    assert isinstance(change, Remove)
-    assert change.tells == ("pod.evicted",)
+    assert isinstance(change, Put)
+    # A removal could not tell of the eviction after a crash: its value is gone.
+    assert [(fact.type, fact.reason) for fact in of_put(change.spec)] == [("pod.evicted", "NodeLost")]
+    assert isinstance(decide(replace(pod, spec=change.spec), lost="NodeLost"), Remove)
 
 
 def test_a_marked_pod_on_a_lost_node_does_not_wait_for_its_agent():
@@ -154,3 +157,21 @@ def test_successors_never_share_an_identity(incarnation, seed):
     first = lifecycle.successor(spec, "NodeHot", 0, seed)
     second = lifecycle.successor(first, "NodeHot", 0, seed)
     assert len({spec.uid, first.uid, second.uid}) == 3
+
+
+def test_an_evicted_pod_of_a_deleted_controller_has_no_successor():
+    pod = leaving(ended(phase="Deleted", owner="Job/default/j"))
+    assert isinstance(decide(pod, owner=False), Remove)
+    assert isinstance(decide(pod), Put)
+
+
+def test_a_removal_found_after_a_crash_tells_what_every_removal_of_its_kind_tells():
+    assert [fact.type for fact in of_lost_removal("Node", "Node/-/n1")] == ["node.lost", "object.deleted"]
+    assert [fact.type for fact in of_lost_removal("Pod", "Pod/default/a")] == ["pod.deleted"]
+
+
+def test_an_emergency_that_only_the_status_tells_of_is_counted_as_one():
+    spec = pod_spec()
+    change = decide(PodState(spec, seen(spec, "Deleted", reason="NodePressure"), "n1"))
+    assert isinstance(change, Put)
+    assert change.spec.evicted[-1].data["kind"] == "emergency"

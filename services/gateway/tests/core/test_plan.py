@@ -1,10 +1,13 @@
 from typing import Any
 
+import pytest
+
 from cotenant_common.model import labels
 from cotenant_common.testing.builders import pod_manifest, quota_manifest
 from cotenant_gateway.core.catalog import Catalog
 from cotenant_gateway.core.plan import Applying, Plan, plan
 from cotenant_gateway.core.records import Spec
+from cotenant_gateway.core.validate.quota import Charged
 from cotenant_gateway.core.yaml_source import from_data, load
 from cotenant_gateway.testing import controller, leaving, running
 
@@ -148,7 +151,7 @@ def test_quotas_are_checked_beside_each_other():
     child = quota_manifest("c", minimum={"cpu": "3"}, maximum={"cpu": "8"}, parent="p")
     assert faults(apply(parent, child)) == []
     second = quota_manifest("d", minimum={"cpu": "3"}, maximum={"cpu": "8"}, parent="p")
-    assert "guaranteed 6 of cpu, more than its own min 4" in faults(apply(parent, child, second))[0]
+    assert "pass the min of p: 6 > 4" in faults(apply(parent, child, second))[0]
     assert "does not exist" in faults(apply(child))[0]
     plain = quota_manifest("p", minimum={"cpu": "4"}, maximum={"cpu": "8"})
     assert any("is no parent" in fault for fault in faults(apply(plain, child)))
@@ -187,3 +190,64 @@ def test_what_get_shows_can_be_applied_again():
     again = apply(shown, known=known)
     assert faults(again) == []
     assert again.items[0].report.warnings != []
+
+
+def quota(name: str, low: str, high: str = "8", **fields: Any) -> dict[str, Any]:
+    return quota_manifest(name, minimum={"cpu": low}, maximum={"cpu": high}, **fields)
+
+
+@pytest.mark.parametrize(
+    ("manifests", "field", "message"),
+    [
+        ([quota("p", "4", is_parent=True), quota("c", "3", parent="p"), quota("d", "3", parent="p")], "spec.min.cpu",
+         "the mins of the children of p pass the min of p: 6 > 4"),
+        ([quota("c", "1", parent="none")], labels.QUOTA_PARENT, "parent quota none does not exist"),
+        ([quota("p", "4"), quota("c", "1", parent="p")], labels.QUOTA_PARENT, "is no parent"),
+        ([quota("a", "1", parent="b", is_parent=True), quota("b", "1", parent="a", is_parent=True)],
+         labels.QUOTA_PARENT, "its own ancestor"),
+        ([quota("p", "4", is_parent=True), quota_manifest("c", maximum={"memory": "1"}, parent="p")], "spec.max",
+         "max must name the resources of parent p"),
+        ([quota("p", "4", is_parent=True, tree="t"), quota("c", "1", parent="p", tree="u")], labels.QUOTA_TREE_ID,
+         "differs from tree"),
+        ([quota("a", "1", annotations={labels.QUOTA_NAMESPACES: '["x"]'}),
+          quota("b", "1", annotations={labels.QUOTA_NAMESPACES: '["x"]'})], labels.QUOTA_NAMESPACES, "bound to quota"),
+        ([quota("a", "1", annotations={labels.QUOTA_SHARED_WEIGHT: '{"cpu": "-1"}'})], labels.QUOTA_SHARED_WEIGHT,
+         "not negative"),
+        ([quota("a", "1", annotations={labels.QUOTA_NAMESPACES: "x"})], labels.QUOTA_NAMESPACES, "expected a list"),
+        ([quota("a", "12")], "spec.min.cpu", "min must not pass max: 12 > 8"),
+        ([quota("koordinator-root-quota", "1")], "metadata.name", "built in"),
+        ([quota("koordinator-system-quota", "1")], "metadata.name", "built in"),
+        ([quota("a", "1"), quota("a", "1", namespace="other")], "metadata.name", "has a quota a already"),
+        ([quota("p", "1", is_parent=True, namespace="ml") | {}, quota("p2", "1", is_parent=True,
+          annotations={labels.QUOTA_NAMESPACES: '["ml"]'}), pod_manifest("a", namespace="ml")], labels.QUOTA_NAME,
+         "namespace ml is bound to it"),
+    ],
+)  # fmt: skip
+def test_quota_rules_name_the_field(manifests: list[dict[str, Any]], field: str, message: str):
+    found = [fault for fault in apply(*manifests).faults if message in fault.message]
+    assert found
+    assert field in found[0].field
+
+
+def test_a_quota_that_is_used_keeps_its_tree_its_kind_and_its_strict_max():
+    strict = {"quota.scheduling.koordinator.sh/max-strict-check-resource-keys": '["cpu"]'}
+    known = stored(apply(quota("q", "1", tree="t")))
+    context = Applying(known.get, Catalog(known.values()), 5, "s", charged=lambda _: Charged({"cpu": 6000}, 2))
+
+    def refused(manifest: dict[str, Any]) -> str:
+        return str(plan(from_data([manifest]), context).faults[0])
+
+    assert "the tree cannot change: t → u" in refused(quota("q", "1", tree="u"))
+    assert "the tree cannot change: t → none" in refused(quota("q", "1"))
+    assert "2 pods are charged to quota q; a parent holds none" in refused(quota("q", "1", tree="t", is_parent=True))
+    assert "must not be below used: 5 < 6" in refused(quota("q", "1", "5", tree="t", annotations=strict))
+    assert plan(from_data([quota("q", "2", "5", tree="t")]), context).faults == []
+
+
+def test_a_parent_with_children_stays_a_parent_and_never_guarantees_less_than_they_have():
+    known = stored(apply(quota("p", "4", is_parent=True), quota("c", "3", parent="p")))
+    assert "has children: c" in faults(apply(quota("p", "4"), known=known))[0]
+    assert (
+        "the mins of its children pass the min of p: 3 > 2"
+        in faults(apply(quota("p", "2", is_parent=True), known=known))[0]
+    )

@@ -130,3 +130,49 @@ def test_mutation_leaves_its_input_alone(milli):
     result = mutate(original, [profile(priorityClassName="koord-batch", qosClass="BE")], {}, CLASSES).manifest
     assert original == copy
     assert section(result)["requests"] == {"kubernetes.io/batch-cpu": str(milli)}
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"patch": {"spec": {"containers": "x"}}},
+        {"patch": {"spec": {"containers": None}}},
+        {"patch": {"spec": None}},
+        {"patch": {"metadata": {"name": "other"}}},
+        {"patch": {"metadata": {"namespace": "other"}}},
+        {"patch": {"metadata": None}},
+        {"patch": {"metadata": {"labels": {"a": "not a label"}}}},
+        {"patch": {"spec": {"nodeName": "n1"}}},
+        {"patch": {"spec": {"priority": "high"}}},
+        {"labels": {"l": "1"}, "labelSuffixes": {"l": " end"}},
+    ],
+)
+def test_what_a_profile_made_of_a_pod_is_judged_again(fields: dict[str, Any]):
+    with pytest.raises(ProfileError, match="with profile p applied"):
+        applied(profile(**fields), qos="BE", band="batch")
+
+
+def test_patches_of_two_profiles_are_judged_together():
+    with pytest.raises(ProfileError):
+        applied(profile("a", patch={"metadata": {"labels": "x"}}), profile("b", labels={"l": "1"}))
+
+
+@given(
+    st.recursive(
+        st.none() | st.integers() | st.text(max_size=3),
+        lambda i: (
+            st.lists(i, max_size=2)
+            | st.dictionaries(
+                st.sampled_from(["spec", "metadata", "containers", "labels", "name", "resources", "limits", "cpu"]),
+                i,
+                max_size=3,
+            )
+        ),
+    )
+)
+def test_any_patch_gives_a_pod_or_a_profile_error(patch: Any):
+    try:
+        pod = applied(profile(patch=patch if isinstance(patch, dict) else {"spec": patch}), qos="BE", band="batch")
+    except ProfileError:
+        return
+    assert pod["metadata"]["name"] == "a"

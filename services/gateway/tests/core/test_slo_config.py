@@ -190,3 +190,24 @@ def test_the_table_of_defaults_names_every_field():
     text = defaults_markdown()
     assert all(f"`{'.'.join(f.path)}`" in text for section in SECTIONS for f in section.fields)
     assert slo_config.is_slo_config("koordinator-system", "slo-controller-config")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[" * 50_000,
+        '{"a":' * 500 + "1" + "}" * 500,
+        '{"blkioQOS": NaN}',
+        '{"beClass": 1e999}',
+        '{"x": ' + "9" * 30 + "}",
+        '{"x": "\\ud800"}',
+    ],
+)
+def test_json_that_could_not_be_passed_on_is_one_problem(text: str):
+    for key in ("colocation-config", "resource-qos-config", "host-application-config"):
+        assert [p.key for p in check({key: text}) if p.fatal] == [key]
+
+
+@pytest.mark.parametrize("ratio", ["1e9999", "1e999999999", "inf", "nan", "-1"])
+def test_a_ratio_beyond_sense_is_none(ratio: str):
+    assert ratio_percent(ratio) is None

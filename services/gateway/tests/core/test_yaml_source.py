@@ -1,3 +1,5 @@
+import json
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -73,3 +75,19 @@ def test_deep_nesting_is_refused():
 def test_objects_of_other_services_lose_their_floats():
     (document,) = from_data([{"kind": "A", "v": [0.1, {"w": 2.5}]}])
     assert document.data == {"kind": "A", "v": ["0.1", {"w": "2.5"}]}
+
+
+def test_json_spells_emoji_as_a_surrogate_pair():
+    text = json.dumps({"kind": "Pod", "a": "\U0001f600", "b": "\\ud83d\\ude00", "c": "a/b"}).replace("a/b", "a\\/b")
+    (document,) = load(text)
+    assert document.data == {"kind": "Pod", "a": "\U0001f600", "b": "\\ud83d\\ude00", "c": "a/b"}
+    with pytest.raises(SourceError):
+        load('{"a": "\\ud800"}')
+
+
+def test_many_small_bombs_are_one_large_one():
+    bomb = "a: &a [1,1,1,1,1,1,1,1,1,1]\nb: &b [*a,*a,*a,*a,*a,*a,*a,*a]\nc: &c [*b,*b,*b,*b,*b,*b,*b,*b]\n"
+    bomb += "d: &d [*c,*c,*c,*c,*c,*c,*c,*c]\ne: [*d,*d,*d,*d,*d,*d,*d,*d]\n"
+    load(bomb)
+    with pytest.raises(SourceError, match="in all; split it"):
+        load("---\n".join([bomb] * 10))

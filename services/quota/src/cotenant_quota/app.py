@@ -10,6 +10,7 @@ from cotenant_common.contracts.buckets import (
     LEASES,
     NODES,
     OVERCOMMIT,
+    PODSTATUS,
     QUOTASTATUS,
     SPECS,
     is_bookkeeping,
@@ -20,11 +21,12 @@ from cotenant_common.contracts.messages.state import (
     Binding,
     NodeInventory,
     OvercommitRecord,
+    PodStatusRecord,
     QuotaTreeStatus,
     SpecRecord,
 )
 from cotenant_common.contracts.subjects import QUOTA_TREE
-from cotenant_common.model.ids import object_key
+from cotenant_common.model.ids import encode_token, object_key
 from cotenant_common.model.quantity import QuantityError
 from cotenant_common.model.quota.spec import QuotaSpec, parse_quota
 from cotenant_common.model.quota.validate import check_apply
@@ -70,6 +72,7 @@ class QuotaService:
         self._statuses = BucketMirror(self._own, QuotaTreeStatus)
         self._specs = BucketMirror(await bus.bucket(SPECS), SpecRecord, on_change=self._on_spec)
         self._bindings = BucketMirror(await bus.bucket(BINDINGS), Binding, on_change=self._on_binding)
+        self._pods = BucketMirror(await bus.bucket(PODSTATUS), PodStatusRecord, on_change=self._on_pod_status)
         self._nodes = BucketMirror(await bus.bucket(NODES), NodeInventory, on_change=self._on_capacity)
         self._overcommit = BucketMirror(await bus.bucket(OVERCOMMIT), OvercommitRecord, on_change=self._on_capacity)
         self._announcer = Announcer(bus, self._own, "quota", self._context.clock)
@@ -78,12 +81,15 @@ class QuotaService:
         serving = await requests.serve(bus, QUOTA_TREE, self._on_tree_request, queue="quota")
         try:
             async with asyncio.TaskGroup() as group:
-                for mirror in (self._statuses, self._specs, self._bindings, self._nodes, self._overcommit):
+                for mirror in self._mirrors():
                     group.create_task(mirror.run(), name="quota mirror")
                 group.create_task(self._lead(), name="quota leads")
         finally:
             await serving.stop()
             await self._announcer.close()
+
+    def _mirrors(self) -> list[BucketMirror[Any]]:
+        return [self._statuses, self._specs, self._bindings, self._pods, self._nodes, self._overcommit]
 
     async def _make_lease(self, bucket: Bucket) -> Lease:
         context = self._context
@@ -111,7 +117,7 @@ class QuotaService:
 
     async def _wait_for_snapshots(self) -> None:
         """No share is published from a part of the cluster: it would be a cut for the rest."""
-        for mirror in (self._statuses, self._specs, self._bindings, self._nodes, self._overcommit):
+        for mirror in self._mirrors():
             while not mirror.ready:
                 try:
                     await mirror.wait_ready(self._settings.snapshot_timeout_s)
@@ -205,6 +211,15 @@ class QuotaService:
         self._update_pod(changed.uid)
         self._changed.set()
 
+    def _on_pod_status(
+        self, _key: str, old: PodStatusRecord | None, new: PodStatusRecord | None, _revision: int
+    ) -> None:
+        """Only refused bindings matter here: that a pod ended is in its spec."""
+        changed = new or old
+        if changed is not None and _refused_attempt(old) != _refused_attempt(new):
+            self._update_pod(changed.uid)
+            self._changed.set()
+
     def _on_capacity(self, *_: object) -> None:
         self._cluster_changed = True
         self._changed.set()
@@ -218,10 +233,18 @@ class QuotaService:
 
     def _facts_of(self, uid: str) -> PodFacts | None:
         try:
-            return messages.pod_facts(self._pod_specs.get(uid), self._bindings_of.get(uid))
+            return messages.pod_facts(self._pod_specs.get(uid), self._accepted_binding(uid))
         except QuantityError as error:
             self._context.log.warning("pod_unusable", uid=uid, error=str(error))
             return None
+
+    def _accepted_binding(self, uid: str) -> Binding | None:
+        """A binding that its agent refused holds nothing, though it stands until the next attempt replaces it."""
+        binding = self._bindings_of.get(uid)
+        if binding is None:
+            return None
+        status = self._pods.items.get(f"{encode_token(binding.node)}.{uid}")
+        return None if _refused_attempt(status) == binding.attempt else binding
 
     # Publication
 
@@ -350,3 +373,7 @@ class QuotaService:
             "pending_events": self._announcer.pending,
             "charges_repaired": self._repaired,
         }
+
+
+def _refused_attempt(status: PodStatusRecord | None) -> int | None:
+    return status.attempt if status is not None and status.rejected else None

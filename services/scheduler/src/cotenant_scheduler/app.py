@@ -163,6 +163,7 @@ class SchedulerService:
             self._context.log.warning("take_over_waits", error=str(error))
             return False
         self._forget_settled(engine)
+        self._restore_lost_bindings()
         self._context.log.info(
             "leading",
             epoch=self._lease.epoch,
@@ -177,6 +178,12 @@ class SchedulerService:
         for uid in self._records.uids():
             if engine.waiting(uid) is None and self._state.rejection(uid) is None:
                 self._records.forget(uid)
+
+    def _restore_lost_bindings(self) -> None:
+        """A store that was made anew lost them, their pods run on: the next start must find where."""
+        for _, binding in sorted(self._state.bindings.orphans.items()):
+            if self._state.record(binding.uid) is not None:
+                self._binder.put(Bind(binding))
 
     async def _reign(self) -> None:
         """Decide until deposed; the tasks below share the engine and end together."""
@@ -354,8 +361,8 @@ class SchedulerService:
     def _record_rejection(self, rejection: Rejection) -> None:
         """Once per attempt, though a restart finds the same refusal again."""
         binding = rejection.binding
-        pod, known = self._state.request(binding.uid), self._records.known(binding.uid)
-        if pod is None or (known is not None and len(known.rejected_bindings) >= min(binding.attempt, 10)):
+        pod = self._state.request(binding.uid)
+        if pod is None or self._records.knows_rejection(binding.uid, binding.node, rejection.reason):
             return
         self._records.rejected(pod, binding.node, rejection.reason, rejection.message)
         now_ms = self._context.clock.now_ms()
@@ -389,6 +396,7 @@ class SchedulerService:
     async def _audit(self) -> None:
         while True:
             await asyncio.sleep(self._settings.audit_interval_s)
+            self._restore_lost_bindings()
             drifts = self._state.audit()
             for drift in drifts:
                 self._context.log.warning("ledger_repaired", uid=drift.uid, drift=drift.message)

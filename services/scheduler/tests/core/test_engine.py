@@ -237,3 +237,80 @@ def test_a_pod_refused_for_many_reasons_counts_each_node_once(world):
     verdict = world.verdict("a")
     assert sum(group.nodes for group in verdict.groups) == verdict.nodes_total == 3
     assert verdict.message.startswith("0 of 3 nodes can take it: ")
+
+
+def test_nodes_that_refused_a_pod_are_remembered_while_it_is_held(world):
+    world.node("n1")
+    pod = world.submit("a", cpu="1")
+    world.run()
+    world.end("a")
+    world.engine.exclude(pod.uid, "n1", world.now_ms + 10_000)
+    world.engine.hold(pod.uid)
+    world.engine.submit(pod)
+    world.run()
+    assert world.where("a") is None
+    assert world.placed(world.later(10_000)) == ["a"]
+
+
+def test_a_node_that_is_full_and_refused_the_pod_lately_is_counted_once(world):
+    world.node("n1", cpu="2")
+    world.node("n2", cpu="4")
+    pod = world.submit("a", cpu="3")
+    world.engine.exclude(pod.uid, "n1", world.now_ms + 10_000)
+    world.engine.exclude(pod.uid, "n2", world.now_ms + 10_000)
+    world.engine.exclude(pod.uid, "gone", world.now_ms + 10_000)
+    world.run()
+    counts = {group.code: (group.nodes, group.example_node) for group in world.verdict("a").groups}
+    assert counts == {ReasonCode.INSUFFICIENT_RESOURCE: (1, "n1"), ReasonCode.BIND_REJECTED: (1, "n2")}
+
+
+def test_a_refused_pod_is_parked_though_what_tells_groups_apart_has_changed(world):
+    anti = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [
+        {"labelSelector": {"matchLabels": {"app": "x"}}, "topologyKey": "kubernetes.io/hostname"}]}}  # fmt: skip
+    world.node("n1")
+    world.submit("repels", cpu="1", spec={"affinity": anti})
+    world.run()
+    pod = world.submit("a", cpu="1", extra_labels={"app": "y"})
+    world.engine.exclude(pod.uid, "n1", world.now_ms + 10_000)
+    world.end("repels")
+    world.run()
+    assert world.verdict("a").reason is ReasonCode.BIND_REJECTED
+    assert world.placed(world.later(10_000)) == ["a"]
+
+
+def test_a_domain_that_goes_wakes_those_that_the_spread_held_back(world):
+    spread = [{"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule",
+               "labelSelector": {"matchLabels": {"app": "x"}}}]  # fmt: skip
+    world.node("n1", labels={"zone": "a"})
+    world.node("n2", cpu="1", labels={"zone": "b"})
+    for i in range(4):
+        world.submit(f"p{i}", cpu="1", extra_labels={"app": "x"}, spec={"topologySpreadConstraints": spread})
+    world.run()
+    assert sum(world.where(f"p{i}") is None for i in range(4)) == 1
+    world.engine.remove_node("n2")
+    world.later(1_000)
+    assert all(world.where(f"p{i}") is not None for i in range(4))
+
+
+def test_amounts_that_change_do_not_wake_pods_that_still_do_not_fit(world):
+    """Every node publishes what it sells every few seconds; thousands of waiting pods must not be asked each time."""
+    world.node("n1", sold={"kubernetes.io/batch-cpu": 1000})
+    world.submit("be", band="batch", qos="BE", cpu="2")
+    world.run()
+    for sold in (1100, 1200, 1300):
+        world.node("n1", sold={"kubernetes.io/batch-cpu": sold})
+        assert world.later(2_000) == []
+    world.node("n1", sold={"kubernetes.io/batch-cpu": 2000})
+    assert world.placed(world.later(0)) == ["be"]
+
+
+def test_the_runners_up_do_not_depend_on_the_order_of_arrival(make_world):
+    shown = []
+    for names in (range(9), reversed(range(9))):
+        world = make_world()
+        for i in names:
+            world.node(f"n{i}", cpu=str(i + 1))
+        world.submit("a", cpu="1")
+        (placement,) = world.run()
+        shown.append(placement.scores)
+    assert shown[0] == shown[1]

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 
 from cotenant_common.model.reasons import ReasonCode
@@ -232,3 +234,41 @@ def test_a_cut_and_the_raise_it_pays_for_are_seen_together(world):
     world.run()
     used = [world.engine.quotas.used(name)["cpu"] for name in ("a", "b")]
     assert used == [2000, 6000]
+
+
+def test_pods_that_move_to_another_quota_leave_room_behind(world):
+    nodes(world)
+    shares = one(maximum={"cpu": 4000}) | one("other")
+    world.quota(shares, namespaces={"team": ("default",)})
+    world.submit("a", cpu="4")
+    for name in ("b", "c"):
+        world.submit(name, cpu="2", quota="team")
+    world.run()
+    assert world.where("b") is None
+    world.engine.set_quota_objects([QuotaObject("team", "default"), QuotaObject("other", "default", ("default",))])
+    assert world.placed(world.run()) == ["b", "c"]
+
+
+def test_a_quota_that_moves_under_another_parent_leaves_room_behind(world):
+    nodes(world)
+    parents = one("p1", {"cpu": 4000}) | one("p2")
+    world.quota(parents | one("x", parent="p1") | one("y", parent="p1"))
+    world.submit("a", cpu="4", quota="x")
+    for name in ("b", "c"):
+        world.submit(name, cpu="2", quota="y")
+    world.run()
+    assert world.where("b") is None
+    moved = parents | one("x", parent="p2") | one("y", parent="p1")
+    world.engine.set_quota_tree(QuotaTree("tree", 2, 1_000_000, moved))
+    assert world.placed(world.run()) == ["b", "c"]
+
+
+def test_a_placed_pod_that_changes_its_quota_leaves_room_behind(world):
+    nodes(world)
+    world.quota(one(maximum={"cpu": 4000}) | one("other"))
+    world.submit("a", cpu="4", quota="team")
+    world.submit("b", cpu="4", quota="team")
+    world.run()
+    charge = world.engine.ledger.get("uid-a")
+    world.engine.put_charge(replace(charge, quota_label="other"))
+    assert world.placed(world.run()) == ["b"]

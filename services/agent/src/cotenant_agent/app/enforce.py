@@ -17,7 +17,7 @@ from cotenant_agent.core.isolation import be_memory_limit, group_of, pod_knobs
 from cotenant_agent.core.merge import CpuLimit, CpuWish, WishSource, merge
 from cotenant_agent.core.policy import CpuPolicy, NodePolicy, default_policy
 from cotenant_agent.core.usage import BE, GROUPS, LS, SYSTEM, NodeCounters, NodeUsage, measure
-from cotenant_common.model.qos import QosClass
+from cotenant_common.model.qos import PriorityBand, QosClass
 from cotenant_common.model.reasons import ReasonCode
 from cotenant_common.model.resources import CPU, MEMORY
 
@@ -35,14 +35,16 @@ class Placed:
     leaving: bool = False
     latency_ms: float | None = None
     latency_at_ms: int | None = None
+    # Asked of every pod several times a tick, and worked out from labels each time a Pod is asked.
+    uid: str = field(init=False)
+    qos: QosClass = field(init=False)
+    band: PriorityBand = field(init=False)
+    best_effort: bool = field(init=False)
 
-    @property
-    def uid(self) -> str:
-        return self.plan.pod.uid
-
-    @property
-    def best_effort(self) -> bool:
-        return self.plan.pod.qos is QosClass.BE
+    def __post_init__(self) -> None:
+        pod = self.plan.pod
+        self.uid, self.qos, self.band = pod.uid, pod.qos, pod.band
+        self.best_effort = self.qos is QosClass.BE
 
 
 @dataclass(frozen=True, slots=True)

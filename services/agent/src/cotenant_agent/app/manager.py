@@ -9,12 +9,13 @@ from cotenant_agent.app.enforce import Enforcer
 from cotenant_agent.app.pods import PodWorker, Stop, Tools
 from cotenant_agent.app.status import PodView, record_of
 from cotenant_agent.config import AgentSettings
-from cotenant_agent.core.admission import Refusal, refuse_capacity, refuse_digest, spec_digest
+from cotenant_agent.core.admission import Refusal, refuse_capacity, refuse_digest
 from cotenant_agent.runtime import ContainerState, LaunchError
 from cotenant_common.bus.protocol import Bucket, BusClosedError, BusError, Entry
 from cotenant_common.contracts import buckets, codec
 from cotenant_common.contracts.messages.events import Event
 from cotenant_common.contracts.messages.state import Binding, PodStatusRecord, SpecRecord
+from cotenant_common.model.digest import spec_digest
 from cotenant_common.model.ids import encode_token, object_key, spec_key
 from cotenant_common.model.reasons import ReasonCode
 from cotenant_common.runtime.events import Announcer, event_id

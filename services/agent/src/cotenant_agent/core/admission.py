@@ -1,10 +1,8 @@
 """Whether the node takes a pod that was bound to it. The scheduler decides placement; the node may only refuse."""
 
-import hashlib
-import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from cotenant_common.model.reasons import ReasonCode
 from cotenant_common.model.resources import BATCH_CPU, BATCH_MEMORY, CPU, MEMORY, PODS, ResourceList, render
@@ -53,9 +51,3 @@ def refuse_capacity(
                 f" {render(name, limit)} left on this slice",
             )
     return None
-
-
-def spec_digest(spec: Mapping[str, Any]) -> str:
-    """Identity of a pod's spec, as the scheduler writes it into the binding."""
-    canonical = json.dumps(spec, sort_keys=True, separators=(",", ":"), default=str)
-    return hashlib.sha256(canonical.encode()).hexdigest()[:16]

@@ -10,6 +10,7 @@ from cotenant_common.bus.protocol import Bus, Received
 from cotenant_common.contracts import codec
 from cotenant_common.contracts.messages.events import Event
 from cotenant_common.contracts.subjects import EVENTS_WILDCARD, json_subject
+from cotenant_common.runtime.events import SeenIds
 from cotenant_common.telemetry.logging import get_logger
 
 KEEP_ALIVE_S: Final = 15.0
@@ -56,9 +57,12 @@ class Item:
 async def follow(bus: Bus, start: Start, wanted: EventFilter, *, forever: bool) -> AsyncIterator[Item]:
     """Replay, then follow. Without ``forever`` it ends at what was last when it began."""
     last = await bus.last_event_sequence()
-    if not forever and (start == Start() or (start.after_sequence or 0) >= last):
+    if not forever and (start == Start() or start.after_sequence == last or not last):
         return
     after = start.after_sequence
+    if after is not None and after > last:
+        after = 0  # an id of a store that is gone: what the new one holds is all new to this reader
+    seen = SeenIds()
     stream = bus.events(EVENTS_WILDCARD, after_sequence=after, since_ms=start.since_ms)
     pending: asyncio.Task[Received] | None = None
     try:
@@ -72,7 +76,7 @@ async def follow(bus: Bus, start: Start, wanted: EventFilter, *, forever: bool) 
                 yield Item()
                 continue
             received, pending = pending.result(), None
-            item = _read(received, wanted)
+            item = _read(received, wanted, seen)
             if item is not None:
                 yield item
             if not forever and (received.sequence or 0) >= last:
@@ -84,12 +88,14 @@ async def follow(bus: Bus, start: Start, wanted: EventFilter, *, forever: bool) 
         await stream.aclose()
 
 
-def _read(received: Received, wanted: EventFilter) -> Item | None:
+def _read(received: Received, wanted: EventFilter, seen: SeenIds) -> Item | None:
     try:
         event = codec.decode(Event, received.data)
     except codec.DecodeError as error:
         _log.error("malformed_event", subject=received.subject, error=str(error))
         return None
+    if not seen.first_time(event.id):
+        return None  # told again after a crash, longer ago than the stream remembers ids
     return Item(received.sequence, event_json(event, received.sequence), event.type) if wanted.accepts(event) else None
 
 

@@ -19,12 +19,14 @@ from cotenant_gateway.app.wire import apply_results
 from cotenant_gateway.app.world import World
 from cotenant_gateway.core.errors import ApiError, bad_request, not_found
 from cotenant_gateway.core.records import Spec
+from cotenant_gateway.core.validate.kinds import Kind
 from cotenant_gateway.core.validate.schema import did_you_mean
 from cotenant_gateway.core.yaml_source import Document
 
 Json = dict[str, Any]
 
 _SPAN: Final = re.compile(r"^(\d{1,9})(ms|s|m|h|d)$")
+_SEQUENCE_DIGITS: Final = 18
 _SPAN_MS: Final = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _WATCH_QUEUE: Final = 10_000
 _EVICT_FIELDS: Final = (
@@ -32,6 +34,8 @@ _EVICT_FIELDS: Final = (
     "deadline_ms", "numbers", "dryRun", "dry_run",
 )  # fmt: skip
 _EVICT_KINDS: Final = ("move", "preempt", "reclaim", "emergency", "drain")
+_LARGEST: Final = 10**15
+"""Milliseconds of 30,000 years."""
 _SHOWN_FAULTS: Final = 3
 
 
@@ -157,10 +161,12 @@ class Facade:
 
     # Streams
 
-    async def watch(self, kind: str, namespace: str | None) -> AsyncIterator[Json]:
+    def watch(self, kind: str, namespace: str | None) -> AsyncIterator[Json]:
         """What there is, a mark, then every change. A reader that is too slow is told and let go."""
-        found = self._operations.kind(kind)
-        queue: asyncio.Queue[Json] = asyncio.Queue(_WATCH_QUEUE)
+        return self._watch(self._operations.kind(kind), namespace)  # an unknown kind still gets a status
+
+    async def _watch(self, found: Kind, namespace: str | None) -> AsyncIterator[Json]:
+        queue: asyncio.Queue[tuple[str, Spec]] = asyncio.Queue(_WATCH_QUEUE)
         missed = False
 
         def on_change(_key: str, before: Spec | None, after: Spec | None) -> None:
@@ -172,7 +178,7 @@ class Facade:
             if queue.full():
                 missed = True
             else:
-                queue.put_nowait({"type": change, "object": self._reading.object_json(spec)})
+                queue.put_nowait((change, spec))  # rendered by the reader's own task, at the reader's pace
 
         self._world.listeners.append(on_change)
         try:
@@ -180,7 +186,8 @@ class Facade:
                 yield {"type": "ADDED", "object": item}
             yield {"type": "SYNCED", "revision": self._world.specs.revision}
             while not missed:
-                yield await queue.get()
+                change, spec = await queue.get()
+                yield {"type": change, "object": self._reading.object_json(spec)}
             yield {"type": "ERROR", "message": "this reader is too slow and has missed changes; watch again"}
         finally:
             self._world.listeners.remove(on_change)
@@ -190,13 +197,13 @@ class Facade:
         text = last_event_id or since
         if not text:
             return Start()
-        if text.isascii() and text.isdigit():
+        if text.isascii() and text.isdigit() and len(text) <= _SEQUENCE_DIGITS:
             return Start(after_sequence=int(text))
         if last_event_id:
             raise bad_request(f"expected the id of an event, got {text!r}", "Last-Event-ID")
         span = _SPAN.match(text)
         if span is not None:
-            return Start(since_ms=self._context.clock.now_ms() - int(span[1]) * _SPAN_MS[span[2]])
+            return Start(since_ms=max(0, self._context.clock.now_ms() - int(span[1]) * _SPAN_MS[span[2]]))
         try:
             moment = datetime.fromisoformat(text)
         except ValueError as error:
@@ -205,7 +212,7 @@ class Facade:
             ) from error
         if moment.tzinfo is None:
             raise bad_request(f"expected a time with its zone, such as {text}Z", "since")
-        return Start(since_ms=round(moment.timestamp() * 1000))
+        return Start(since_ms=max(0, round(moment.timestamp() * 1000)))
 
     def events(self, start: Start, wanted: EventFilter, *, forever: bool) -> AsyncIterator[Item]:
         return follow(self._context.bus, start, wanted, forever=forever)
@@ -218,6 +225,6 @@ def _outcome(name: str, outcome: Outcome, dry_run: bool) -> Json:
 
 def _whole(body: Mapping[str, Any], name: str) -> int | None:
     value = body.get(name)
-    if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 0):
-        raise bad_request(f"expected a whole number that is not negative, got {value!r}", name)
+    if value is not None and (isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= _LARGEST):
+        raise bad_request(f"expected a whole number from 0 to {_LARGEST}, got {value!r}", name)
     return value

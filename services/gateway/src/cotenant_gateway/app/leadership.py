@@ -32,6 +32,8 @@ class Leadership:
         self._world = world
         self._instance = instance
         self._lock = asyncio.Lock()
+        self._in_doubt = False
+        self._must_see = 0
 
     async def carry_out(self, decide: Callable[[], R], *, dry_run: bool = False) -> R:
         """Decide on the newest state and write it; decide again when somebody was faster. Raise ApiError.
@@ -40,6 +42,7 @@ class Leadership:
         a budget alone must not both pass.
         """
         async with self._lock:
+            await self._settle()
             for _ in range(_ATTEMPTS):
                 decided = decide()
                 if dry_run or not decided.changes:
@@ -47,6 +50,18 @@ class Leadership:
                 if await self._write(decided.changes):
                     return decided
             raise ApiError(409, "Conflict", "the objects changed under the request five times in a row; try again")
+
+    async def _settle(self) -> None:
+        """Deciding on less than was written could undo it, and a write that nobody told of would stay untold."""
+        if self._in_doubt and self.writer is not None:
+            await self._catch_up()
+            try:
+                await self.writer.settle()
+            except BusUnavailableError as error:
+                raise unavailable(f"the bus does not answer: {error}") from error
+            self._in_doubt = False
+        if not await self._world.specs.wait_revision(self._must_see, _CATCH_UP_S):
+            raise unavailable(f"the bus has not shown revision {self._must_see} yet, which was written before")
 
     async def _write(self, changes: Sequence[Change]) -> bool:
         """False after a conflict, when the world has caught up with whoever won."""
@@ -60,10 +75,12 @@ class Leadership:
             await self._catch_up()
             return False
         except BusUnavailableError as error:
+            self._in_doubt = True
             raise unavailable(
                 f"the bus did not confirm the write; it may have happened, apply again: {error}"
             ) from error
         self.writes += len(changes)
+        self._must_see = revision
         if not await specs.wait_revision(revision, _CATCH_UP_S):
             raise unavailable(f"written as revision {revision}, but the bus has not shown it yet")
         return True
@@ -73,7 +90,14 @@ class Leadership:
             last = await self._world.specs_bucket.last_revision()
         except BusUnavailableError as error:
             raise unavailable(f"the bus does not answer: {error}") from error
-        await self._world.specs.wait_revision(last, _CATCH_UP_S)
+        if not await self._world.specs.wait_revision(last, _CATCH_UP_S):
+            raise unavailable(f"the bus has not shown revision {last} yet")
+
+    def lead(self, writer: Writer | None) -> None:
+        """Begin with what ``writer`` may write, or end with None. A new leader has just caught up with everything."""
+        self.writer = writer
+        self._in_doubt = False
+        self._must_see = 0
 
     def _writer(self) -> Writer:
         if self.writer is None:

@@ -2,25 +2,26 @@
 
 from collections import OrderedDict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from cotenant_common.contracts.messages.commands import EmergencyUsed
 from cotenant_common.contracts.messages.events import Event
+from cotenant_common.model import labels
 from cotenant_common.model.ids import InvalidNameError, object_key
 from cotenant_common.model.reasons import ReasonCode
 from cotenant_common.runtime.service import ServiceContext
 from cotenant_gateway.app.leadership import Leadership
 from cotenant_gateway.app.world import World
-from cotenant_gateway.app.writer import SERVICE
+from cotenant_gateway.app.writer import BATCH, SERVICE
 from cotenant_gateway.config import GatewaySettings
 from cotenant_gateway.core import gate, lifecycle, names, nodes
 from cotenant_gateway.core.budgets import Budget
 from cotenant_gateway.core.errors import ApiError, bad_request, not_found
 from cotenant_gateway.core.plan import Applying, Plan, plan
-from cotenant_gateway.core.records import Change, PodState, Remove, Spec
+from cotenant_gateway.core.records import Change, PodState, Put, Remove, Spec
 from cotenant_gateway.core.validate.kinds import KINDS, Kind, find_kind
-from cotenant_gateway.core.validate.quota import check_delete
+from cotenant_gateway.core.validate.quota import Charged, check_delete
 from cotenant_gateway.core.validate.schema import did_you_mean
 from cotenant_gateway.core.yaml_source import Document, from_data
 
@@ -43,7 +44,7 @@ class Operations:
         self._world = world
         self._lead = lead
         self._gate = settings.gate()
-        self._answers: OrderedDict[str, gate.Decision] = OrderedDict()
+        self._answers: OrderedDict[tuple[str, ...], gate.Decision] = OrderedDict()
         evictions = "forced removals by kind and answer"
         self._evictions = context.metrics.counter("cotenant_gateway_evictions_total", evictions)
 
@@ -58,8 +59,21 @@ class Operations:
 
     def _applying(self) -> Applying:
         return Applying(
-            self._world.find, self._world.catalog, self._context.clock.now_ms(), self.seed(), self._settings.runtime
+            self._world.find,
+            self._world.catalog,
+            self._context.clock.now_ms(),
+            self.seed(),
+            self._settings.runtime,
+            self._charged,
         )
+
+    def _charged(self, quota: str) -> Charged:
+        pods = sum(not pod.finished and self._quota_of(pod.spec) == quota for pod in self._world.pods())
+        return Charged(self._world.quota_used(quota), pods)
+
+    def _quota_of(self, spec: Spec) -> str | None:
+        found = self._world.catalog.quota_of(spec.namespace or "", spec.labels.get(labels.QUOTA_NAME))
+        return found.name if found is not None else None
 
     def seed(self) -> str:
         """New with every write that the world has seen: a name used again is a new identity, a replay is not."""
@@ -97,7 +111,11 @@ class Operations:
         def decide() -> Outcome:
             return self._decide_delete(self.spec(kind, namespace, name), force, grace_s, requested_by)
 
-        return await self._lead.carry_out(decide, dry_run=dry_run)
+        done = await self._lead.carry_out(decide, dry_run=dry_run)
+        inventory = self._world.inventory(name) if self.kind(kind).name == "Node" and not dry_run else None
+        if inventory is not None:
+            self._world.retired[name] = inventory.agent_id
+        return done
 
     def _decide_delete(self, spec: Spec, force: bool, grace_s: int | None, requested_by: str) -> Outcome:
         match spec.kind:
@@ -132,30 +150,26 @@ class Operations:
     def _delete_node(self, spec: Spec) -> Outcome:
         """The machine ends: its pods start again elsewhere in the same write."""
         now_ms, seed = self._context.clock.now_ms(), self.seed()
-        inventory = self._world.inventory(spec.name)
-        if inventory is not None:
-            self._world.retired[spec.name] = inventory.agent_id
         moved = [
             lifecycle.decide(pod, lost_reason=ReasonCode.NODE_LOST, owner_exists=True, now_ms=now_ms, seed=seed)
             for pod in self._world.pods_on(spec.name)
         ]
         removal = Remove(spec, ("node.lost",), ReasonCode.NODE_LOST, "deleted by a user")
         changes: list[Change] = [removal, *(change for change in moved if change is not None)]
-        return Outcome(changes, "deleted", f"{len(changes) - 1} pods start again elsewhere")
+        again = sum(isinstance(change, Put) and change.spec.deletion is None for change in changes)
+        # The reconciler finds the pods beyond one batch: their node is gone.
+        return Outcome(changes[:BATCH], "deleted", f"{again} pods start again elsewhere")
 
     def _check_quota_free(self, spec: Spec, force: bool) -> None:
-        problem = check_delete(spec.name, self._world.catalog.quotas())
         users = [] if force else [pod.spec for pod in self._world.pods() if self._uses(pod, spec.name)]
-        if problem is None and users:
-            problem = (
-                f"{len(users)} pods are charged to quota {spec.name}, such as {users[0].object}; use force to go on"
-            )
+        problem = check_delete(spec.name, self._world.catalog.quotas(), len(users))
         if problem is not None:
-            raise ApiError(409, "InUse", problem)
+            hint = f" (such as {users[0].object}), or use force" if users else ""
+            raise ApiError(409, "InUse", f"{problem}{hint}")
 
     @staticmethod
     def _uses(pod: PodState, quota: str) -> bool:
-        return not pod.finished and pod.spec.pod().quota_label == quota
+        return not pod.finished and pod.spec.labels.get(labels.QUOTA_NAME) == quota
 
     # Nodes
 
@@ -169,35 +183,44 @@ class Operations:
 
     async def freeze(self, reason: str, *, dry_run: bool = False) -> Outcome:
         """No automatic removal until ``unfreeze``; kept in a ConfigMap, so that it outlives us and is seen by all."""
-        manifest = {
+        manifest: dict[str, Any] = {
             "apiVersion": "v1",
             "kind": "ConfigMap",
             "metadata": {"name": names.FREEZE, "namespace": names.SYSTEM_NAMESPACES[0]},
             "data": {"reason": reason},
         }
         applied = await self.apply_data([manifest], dry_run=dry_run)
+        if applied.faults:
+            raise bad_request(applied.faults[0].message, "reason")
         return Outcome(applied.changes, "frozen", reason)
 
     async def unfreeze(self, *, dry_run: bool = False) -> Outcome:
         if self._world.frozen() is None:
             return Outcome([], "unchanged", "nothing is frozen")
-        await self.delete("ConfigMap", names.SYSTEM_NAMESPACES[0], names.FREEZE, dry_run=dry_run)
+        for namespace in names.SYSTEM_NAMESPACES:
+            if self._world.find_object("ConfigMap", namespace, names.FREEZE) is not None:
+                await self.delete("ConfigMap", namespace, names.FREEZE, dry_run=dry_run)
         return Outcome([], "unfrozen")
 
     # The eviction gate
 
     async def evict(self, request: gate.Request, *, dry_run: bool = False) -> gate.Decision:
         """One code path for the bus, HTTP and dry runs."""
-        known = self._answers.get(request.id)
-        if known is not None:
-            return known
+        answered: list[gate.Decision] = []
 
         def decide() -> gate.Decision:
+            # Looked up in here: of two deliveries at once the second one has to wait for the first one's answer.
+            known = self._answers.get(_identity(request))
+            if known is not None:
+                answered.append(known)
+                return replace(known, changes=())
             return gate.decide(request, self.ledger(), self._gate, self._context.clock.now_ms())
 
         decision = await self._lead.carry_out(decide, dry_run=dry_run)
+        if answered:
+            return answered[-1]
         if not dry_run:
-            self._remember(request.id, decision)
+            self._remember(_identity(request), decision)
             await self._account(request, decision)
         return decision
 
@@ -228,8 +251,8 @@ class Operations:
         }
         return gate.Ledger({pod.spec.uid: pod for pod in world.pods()}, budgets, workloads, world.frozen())
 
-    def _remember(self, command_id: str, decision: gate.Decision) -> None:
-        self._answers[command_id] = decision
+    def _remember(self, identity: tuple[str, ...], decision: gate.Decision) -> None:
+        self._answers[identity] = decision
         if len(self._answers) > _ANSWERS_KEPT:
             self._answers.popitem(last=False)
 
@@ -263,3 +286,8 @@ class Operations:
             data={"kind": request.kind, "requested_by": request.requested_by, "victims": len(request.victims)},
             cause_id=request.id,
         )
+
+
+def _identity(request: gate.Request) -> tuple[str, ...]:
+    """An id used again for other victims is another command."""
+    return (request.id, *(victim.uid for victim in request.victims))

@@ -25,13 +25,15 @@ from cotenant_gateway.core.plan import new_uid
 from cotenant_gateway.core.records import Change, PodState, Spec
 from cotenant_gateway.core.validate.schema import Report
 
-Decide = Callable[[], Sequence[Change]]
+Decide = Callable[[str], Sequence[Change]]
 
 TICK_S: Final = 1.0
 _SWEEP_EVERY: Final = 10
 """Ticks between looks at everything: what an event failed to tell, a sweep finds."""
 _RETRY_S: Final = 1.0
 _LOOP: Final = "reconcile"
+_HOPELESS: Final = (409, 413)
+"""Answers that asking again will not change, unless the object does."""
 
 
 class Reconciler:
@@ -50,6 +52,8 @@ class Reconciler:
         self._operations = operations
         self._ticks = 0
         self._was_connected = True
+        self._stuck: dict[str, str] = {}
+        """Objects that cannot be decided on or written, with the problem: told once, not each second."""
 
     async def run(self) -> None:
         """Until cancelled."""
@@ -106,42 +110,66 @@ class Reconciler:
         await self._nodes(list(dirty.nodes))
         if dirty.policies:
             await self._policies()
-        await self._write(lambda: self._pods(list(dirty.pods)))
+        await self._write(list(dirty.pods), self._pod)
         for owner in dirty.owners:
-            await self._write(partial(self._owner, owner))
+            await self._write([owner], self._owner)
         if dirty.everything:
-            await self._write(self._expired)
+            await self._write(["expired pods"], self._expired)
 
-    async def _write(self, decide: Decide) -> None:
-        """In batches; what is left over or new is decided on the next turn, on what the first batch made."""
+    async def _write(self, names: Sequence[str], decide: Decide) -> None:
+        """In batches; what is left over or new is decided on the next turn, on what the first batch made.
 
-        def once() -> Outcome:
-            distinct = {change.spec.key: change for change in reversed(decide())}
-            return Outcome(list(reversed(distinct.values()))[:BATCH])
-
-        done = await self._lead.carry_out(once)
+        One object that cannot be written does not hold up the others: halves are tried until it stands alone.
+        """
+        failed: dict[str, None] = {}
+        try:
+            done = await self._lead.carry_out(partial(self._decide, names, decide, failed))
+        except ApiError as error:
+            if error.status not in _HOPELESS:
+                raise
+            if len(names) == 1:
+                self._is_stuck(names[0], error)
+                return
+            middle = len(names) // 2
+            await self._write(names[:middle], decide)
+            await self._write(names[middle:], decide)
+            return
+        for name in names:
+            if name not in failed:
+                self._stuck.pop(name, None)
         if len(done.changes) == BATCH:
             self._world.dirty.everything = True
             self._world.wake.set()
 
-    async def _nodes(self, names: Sequence[str]) -> None:
-        def decide() -> list[Change]:
-            now_ms, seed = self._context.clock.now_ms(), self._operations.seed()
-            found = [
-                nodes.decide(
-                    self._world.watched(name),
-                    now_ms,
-                    new_uid("Node", None, name, 0, seed),
-                    self._settings.node_limits(),
-                )
-                for name in names
-            ]
-            return [change for change in found if change is not None]
+    def _decide(self, names: Sequence[str], decide: Decide, failed: dict[str, None]) -> Outcome:
+        distinct: dict[str, Change] = {}
+        for name in names:
+            try:
+                found = decide(name)
+            except Exception as error:  # noqa: BLE001 - whatever is wrong with one object, the others go on
+                failed[name] = None
+                self._is_stuck(name, error)
+                continue
+            for change in found:
+                distinct.setdefault(change.spec.key, change)
+        return Outcome(list(distinct.values())[:BATCH])
 
-        await self._write(decide)
+    def _is_stuck(self, name: str, error: Exception) -> None:
+        if self._stuck.get(name) != repr(error):
+            self._stuck[name] = repr(error)
+            self._context.log.error("object_stuck", object=name, exc_info=error)
+
+    async def _nodes(self, names: Sequence[str]) -> None:
+        await self._write(names, self._node)
         for name in names:
             if self._lost_reason(name) is not None:
                 self._world.touch_pods(self._world.pods_on(name))
+
+    def _node(self, name: str) -> list[Change]:
+        uid = new_uid("Node", None, name, 0, self._operations.seed())
+        now_ms, limits = self._context.clock.now_ms(), self._settings.node_limits()
+        change = nodes.decide(self._world.watched(name), now_ms, uid, limits)
+        return [change] if change is not None else []
 
     def _lost_reason(self, node: str | None) -> str | None:
         """Why pods of this node start again elsewhere; None while they may still run."""
@@ -157,27 +185,25 @@ class Reconciler:
         vanished = not watched.alive and listened_ms >= self._settings.node_limits().lost_ms
         return ReasonCode.NODE_LOST if watched.spec is None and (retired or vanished) else None
 
-    def _pods(self, keys: Sequence[str]) -> list[Change]:
-        now_ms, seed = self._context.clock.now_ms(), self._operations.seed()
-        changes: list[Change] = []
-        for key in keys:
-            spec = self._world.find(key)
-            if spec is None:
-                continue
-            pod = self._world.pod(spec)
-            change = lifecycle.decide(
-                pod,
-                lost_reason=self._lost_reason(pod.node),
-                owner_exists=self._owner_exists(spec),
-                now_ms=now_ms,
-                seed=seed,
-            )
-            if change is not None:
-                changes.append(change)
-        return changes
+    def _pod(self, key: str) -> list[Change]:
+        spec = self._world.find(key)
+        if spec is None:
+            return []
+        pod = self._world.pod(spec)
+        change = lifecycle.decide(
+            pod,
+            lost_reason=self._lost_reason(pod.node),
+            owner_exists=self._owner_exists(spec),
+            now_ms=self._context.clock.now_ms(),
+            seed=self._operations.seed(),
+        )
+        return [change] if change is not None else []
 
     def _owner_exists(self, spec: Spec) -> bool:
-        return spec.owner is None or self._owner_spec(spec.owner) is not None
+        if spec.owner is None:
+            return True
+        owner = self._owner_spec(spec.owner)
+        return owner is not None and _made_by(owner, spec)
 
     def _owner_spec(self, owner: str) -> Spec | None:
         kind, namespace, name = owner.split("/", 2)
@@ -190,7 +216,7 @@ class Reconciler:
             return []
         now_ms, seed = self._context.clock.now_ms(), self._operations.seed()
         decide = workloads.reconcile_job if spec.kind == "Job" else workloads.reconcile_deployment
-        return decide(spec, workloads.by_ordinal(spec, self._world.children(owner)), self._build, now_ms, seed)
+        return decide(spec, workloads.by_ordinal(spec, self._own_pods(spec)), self._build, now_ms, seed)
 
     def _build(self, owner: Spec, ordinal: int) -> Spec | None:
         report = Report()
@@ -198,39 +224,52 @@ class Reconciler:
         pod = workloads.build_pod(owner, ordinal, self._world.catalog, now_ms, seed, report)
         if pod is None:
             problems = "; ".join(str(problem) for problem in report.errors)
-            self._context.log.error("pod_refused", owner=owner.object, ordinal=ordinal, problems=problems)
-        elif self._world.find(pod.key) is not None and pod.key not in self._own_keys(owner):
-            self._context.log.error("pod_name_taken", owner=owner.object, pod=pod.object)
+            self._is_stuck(f"pod {ordinal} of {owner.object}", ApiError(400, "Invalid", problems))
+        elif (taken := self._world.find(pod.key)) is not None and not self._owns(owner, taken):
+            # Either a user's own pod, or one of an earlier owner of this name that is still leaving.
+            message = f"{pod.object} belongs to {taken.owner or 'a user'}; {owner.object} waits for its name"
+            self._is_stuck(pod.object, ApiError(409, "NameTaken", message))
             return None
         return pod
 
-    def _own_keys(self, owner: Spec) -> list[str]:
-        return [pod.spec.key for pod in self._world.children(owner.object)]
-
-    def _expired(self) -> list[Change]:
-        kept: list[PodState] = [pod for pod in self._world.pods() if not self._replaced(pod)]
-        return list(lifecycle.expired(kept, self._context.clock.now_ms(), self._settings.retention()))
+    def _own_pods(self, owner: Spec) -> list[PodState]:
+        return [pod for pod in self._world.children(owner.object) if self._owns(owner, pod.spec)]
 
     @staticmethod
-    def _replaced(pod: PodState) -> bool:
-        """A Deployment's ended pod is waiting for its turn to start again."""
-        return pod.spec.owner is not None and pod.spec.owner.startswith("Deployment/")
+    def _owns(owner: Spec, spec: Spec) -> bool:
+        return spec.owner == owner.object and _made_by(owner, spec)
+
+    def _expired(self, _name: str) -> list[Change]:
+        kept: list[PodState] = [pod for pod in self._world.pods() if pod.spec.terminal_ms and not self._needed(pod)]
+        return list(lifecycle.expired(kept, self._context.clock.now_ms(), self._settings.retention()))
+
+    def _needed(self, pod: PodState) -> bool:
+        owner = self._owner_spec(pod.spec.owner) if pod.spec.owner is not None else None
+        return owner is not None and workloads.needs_ended(owner, pod)
 
     async def _policies(self) -> None:
         for node in self._world.of_kind("Node"):
-            record = self._render(node)
-            key = encode_token(node.name)
-            if self._world.policies.items.get(key) == record:
-                continue
-            revision = await self._world.policies_bucket.put(key, codec.encode(record))
-            await self._tell_policy(record, key, revision)
-        wanted = [encode_token(node.name) for node in self._world.of_kind("Node")]
+            await self._policy(node)
+        wanted = {encode_token(node.name): None for node in self._world.of_kind("Node")}
         for key in sorted(self._world.policies.items):
             if key not in wanted:
                 await self._world.policies_bucket.delete(key)
         problems = self._world.slo_problems
         if problems:
             self._context.log.error("slo_config_unreadable", problems=[f"{p.key}: {p.message}" for p in problems])
+
+    async def _policy(self, node: Spec) -> None:
+        key = encode_token(node.name)
+        try:
+            record = self._render(node)
+            value = codec.encode(record)
+        except Exception as error:  # noqa: BLE001 - one node's annotations must not cost the others their policy
+            self._is_stuck(f"policy of {node.name}", error)
+            return
+        self._stuck.pop(f"policy of {node.name}", None)
+        if self._world.policies.items.get(key) != record:
+            revision = await self._world.policies_bucket.put(key, value)
+            await self._tell_policy(record, key, revision)
 
     def _render(self, node: Spec) -> PolicyRecord:
         inventory = self._world.inventory(node.name)
@@ -267,3 +306,8 @@ class Reconciler:
 def _waits_for_time(job: Spec) -> bool:
     """A running Job has retries and deadlines; a finished one only its end."""
     return workloads.job_condition(job) is None or "ttlSecondsAfterFinished" in job.body
+
+
+def _made_by(owner: Spec, spec: Spec) -> bool:
+    """An owner of the same name is another one: a new Job must not take the results of the one before it."""
+    return spec.owner_uid in (None, owner.uid)

@@ -115,14 +115,16 @@ class GatewayService:
         subscriptions: list[Subscription] = []
         try:
             # A deposed leader may have written after our mirror last moved; decide on nothing older than that.
-            await world.specs.wait_revision(await world.specs_bucket.last_revision())
+            last = await world.specs_bucket.last_revision()
+            while not await world.specs.wait_revision(last):
+                context.log.warning("leads_later", expected=last, seen=world.specs.revision)
             told = await announcer.catch_up(writer.derive)
-            self.leadership.writer = writer
+            self.leadership.lead(writer)
             context.log.info("leads", epoch=lease.epoch, told_again=told)
             subscriptions += await self._serve()
             await Reconciler(context, self._settings, world, self.leadership, self.operations).run()
         finally:
-            self.leadership.writer = None
+            self.leadership.lead(None)
             for subscription in subscriptions:
                 await subscription.stop()
             await announcer.close(_DRAIN_S)

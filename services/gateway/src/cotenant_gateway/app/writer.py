@@ -45,8 +45,9 @@ class Writer:
 
     async def commit(self, changes: Sequence[Change], revisions: Revisions) -> int:
         """All or nothing; return the last revision. Raise ConflictError, NotHeldError, BusUnavailableError."""
-        await self._wait_told(changes)
+        # Before any wait: what is expected is the revision that was decided on.
         operations: list[protocol.Put | protocol.Delete] = [self._operation(c, revisions) for c in changes]
+        await self._wait_told(changes)
         try:
             last = await self._bucket.batch([*operations, self._lease.guard()])
         except protocol.PayloadTooLargeError as error:
@@ -55,6 +56,10 @@ class Writer:
         for at, change in enumerate(changes):
             await self._announce(change, first + at)
         return last
+
+    async def settle(self) -> None:
+        """After a write that may have happened: tell of everything not known to be told. Ids make repeats harmless."""
+        await self._announcer.catch_up(self.derive)
 
     async def say(self, event: Event) -> None:
         """An event that tells of no write."""
@@ -66,8 +71,8 @@ class Writer:
         if entry.value is None:
             kind, namespace, name = entry.key.split(".", 2)
             scope = None if namespace == CLUSTER_SCOPE else decode_token(namespace)
-            fact = tell.of_lost_removal(kind, object_key(kind, scope, decode_token(name)))
-            return [self._event(fact, entry.key, entry.revision)]
+            facts = tell.of_lost_removal(kind, object_key(kind, scope, decode_token(name)))
+            return [self._event(fact, entry.key, entry.revision) for fact in facts]
         try:
             spec = to_spec(codec.decode(SpecRecord, entry.value))
         except codec.DecodeError:

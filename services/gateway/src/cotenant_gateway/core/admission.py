@@ -11,7 +11,6 @@ from cotenant_common.model.resources import CPU, MEMORY
 from cotenant_gateway.core.catalog import Catalog
 from cotenant_gateway.core.profiles import ProfileError, mutate
 from cotenant_gateway.core.validate.objects import check_classes
-from cotenant_gateway.core.validate.quota import is_parent
 from cotenant_gateway.core.validate.schema import Path, Report
 
 Manifest = Mapping[str, Any]
@@ -89,15 +88,15 @@ def _band(pod: Manifest) -> PriorityBand:
 
 
 def _check_quota(pod: Manifest, catalog: Catalog, report: Report, at: Path) -> None:
-    name = (pod["metadata"].get("labels") or {}).get(labels.QUOTA_NAME)
-    if not name:
-        return
-    quota = catalog.quotas().get(name)
+    name = (pod["metadata"].get("labels") or {}).get(labels.QUOTA_NAME) or None
+    namespace = str(pod["metadata"].get("namespace") or DEFAULT_NAMESPACE)
+    quota = catalog.quota_of(namespace, name)
     path: Path = (*at, "metadata", "labels", labels.QUOTA_NAME)
-    if quota is None:
+    if name and (quota is None or quota.name != name):
         report.warn(path, f"there is no ElasticQuota {name!r} yet; the default quota is charged until there is")
-    elif is_parent(quota):
-        report.error(path, f"quota {name} is a parent; name one of its children")
+    elif quota is not None and quota.is_parent:
+        bound = "" if name else f", and namespace {namespace} is bound to it"
+        report.error(path, f"quota {quota.name} is a parent{bound}; name one of its children")
 
 
 def check_pod_update(old: Manifest, new: Manifest, report: Report) -> None:

@@ -5,6 +5,8 @@ from typing import Any, Final
 
 from cotenant_common.model.ids import spec_key
 from cotenant_common.model.qos import SHIPPED_PRIORITY_CLASSES
+from cotenant_common.model.quota.lookup import QuotaLookup
+from cotenant_common.model.quota.spec import QuotaSpec, parse_quota
 from cotenant_gateway.core import names
 from cotenant_gateway.core.profiles import PriorityClass, Profile
 from cotenant_gateway.core.records import Spec
@@ -21,6 +23,8 @@ class Catalog:
 
     def __init__(self, specs: Iterable[Spec] = (), base: "Mapping[str, Mapping[str, Manifest]] | None" = None) -> None:
         self._kinds = {kind: dict((base or {}).get(kind) or {}) for kind in CATALOG_KINDS}
+        self._quotas: list[QuotaSpec] | None = None
+        self._lookup: QuotaLookup | None = None
         for spec in specs:
             if spec.deletion is None:
                 self.add(spec.kind, spec.namespace, spec.name, spec.manifest)
@@ -31,6 +35,7 @@ class Catalog:
     def add(self, kind: str, namespace: str | None, name: str, manifest: Manifest) -> None:
         if kind in self._kinds:
             self._kinds[kind][spec_key(kind, namespace, name)] = manifest
+            self._quotas = self._lookup = None
 
     def of_kind(self, kind: str) -> list[Manifest]:
         objects = self._kinds.get(kind, {})
@@ -55,5 +60,15 @@ class Catalog:
         marked = [m for m in self.of_kind("PriorityClass") if m.get("globalDefault")]
         return min(marked, key=lambda m: (m["value"], m["metadata"]["name"]))["metadata"]["name"] if marked else None
 
-    def quotas(self) -> dict[str, Manifest]:
-        return {manifest["metadata"]["name"]: manifest for manifest in self.of_kind("ElasticQuota")}
+    def quotas(self) -> list[QuotaSpec]:
+        """Those that can be read; read once, because every pod of a request is looked up in them."""
+        if self._quotas is None:
+            self._quotas = [spec for m in self.of_kind("ElasticQuota") if (spec := parse_quota(m)[0]) is not None]
+        return self._quotas
+
+    def quota_of(self, namespace: str, label: str | None) -> QuotaSpec | None:
+        """The quota that a pod is charged to; None while it is the built-in default."""
+        if self._lookup is None:
+            self._lookup = QuotaLookup({one.name: one for one in reversed(self.quotas())})
+        found = self._lookup.find(namespace, label)
+        return next((one for one in self.quotas() if found is not None and one.name == found.name), None)

@@ -12,6 +12,7 @@ from cotenant_gateway.core.names import NEVER_EVICT_COST, SYSTEM_CRITICAL
 from cotenant_gateway.core.records import Mark, PodState, Put, Spec
 
 NEEDS_BENEFICIARY: Final = ("preempt", "reclaim")
+MAX_VICTIMS: Final = 900
 _AUTOMATIC: Final = ("move", "preempt", "reclaim")
 
 
@@ -142,16 +143,17 @@ def workload_of(spec: Spec) -> str:
 
 def _answered_before(request: Request, ledger: Ledger) -> Decision | None:
     """A mark or a successor that holds the command's id was the answer; it is given again, and nothing else happens."""
-    by_command = [pod.spec for pod in ledger.pods.values() if request.id in _commands(pod.spec)]
-    if not by_command:
+    wanted = {victim.uid for victim in request.victims}
+    if not any(uid in wanted for pod in ledger.pods.values() for uid in _removed_by(request.id, pod.spec)):
         return None
     verdicts = tuple(Verdict(victim, None, "was granted before") for victim in request.victims)
     return Decision(True, f"command {request.id} was granted before", verdicts, replay=True)
 
 
-def _commands(spec: Spec) -> list[str]:
-    earlier = [str(past.data.get("command_id")) for past in spec.evicted if past.data.get("command_id")]
-    return [*earlier, *([spec.deletion.command_id] if spec.deletion and spec.deletion.command_id else [])]
+def _removed_by(command_id: str, spec: Spec) -> list[str]:
+    """uids, of this pod and the incarnations before it, that the command removed."""
+    earlier = [past.uid for past in spec.evicted if past.data.get("command_id") == command_id]
+    return [*earlier, spec.uid] if spec.deletion and spec.deletion.command_id == command_id else earlier
 
 
 def _wrong_request(request: Request, ledger: Ledger, now_ms: int) -> Refusal | None:
@@ -162,6 +164,10 @@ def _wrong_request(request: Request, ledger: Ledger, now_ms: int) -> Refusal | N
         return Refusal(ReasonCode.NOT_EVICTABLE, f"the command's deadline passed {late} ms ago; plan again")
     if not request.victims:
         return Refusal(ReasonCode.NOT_FOUND, "the request names no victim")
+    if len(request.victims) > MAX_VICTIMS:
+        return Refusal(
+            ReasonCode.NOT_EVICTABLE, f"{len(request.victims)} victims in one request; {MAX_VICTIMS} go into one write"
+        )
     if request.kind in NEEDS_BENEFICIARY and not request.beneficiary:
         return Refusal(ReasonCode.NOT_EVICTABLE, f"a {request.kind} needs a beneficiary to whom the room is promised")
     if request.kind == "move" and not request.landing_node:
@@ -354,10 +360,11 @@ def _over_drains(victims: Sequence[PodState], ledger: Ledger, limit: int) -> Ref
     leaving = Counter(
         pod.node for pod in ledger.pods.values() if pod.spec.deletion is not None and pod.spec.deletion.kind == "drain"
     )
-    for node in sorted({pod.node or "" for pod in victims}):
-        if leaving[node] >= limit:
+    for node, count in sorted(Counter(pod.node or "" for pod in victims).items()):
+        if leaving[node] + count > limit:
             return Refusal(
-                ReasonCode.BUDGET_EXCEEDED, f"{leaving[node]} pods are leaving {node}; {limit} may at a time, ask again"
+                ReasonCode.BUDGET_EXCEEDED,
+                f"{leaving[node]} pods are leaving {node} and {count} more would; {limit} may at a time, ask again",
             )
     return None
 
@@ -420,7 +427,7 @@ def _refused(request: Request, refusals: Mapping[str, Refusal], overall: Refusal
 
 def reported(pod: PodState, request: Request, now_ms: int) -> Put | None:
     """A removal that an agent did alone under its allowance, whatever the budgets say. None when it is booked."""
-    if pod.leaving or request.id in _commands(pod.spec):
+    if pod.leaving or _removed_by(request.id, pod.spec):
         return None
     spec = _marked(pod, request, override=False, now_ms=now_ms)
     return Put(spec.marked(spec.deletion, "pod.evicted", "emergency.used"), pod.spec) if spec.deletion else None

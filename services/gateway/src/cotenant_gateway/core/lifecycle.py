@@ -18,6 +18,8 @@ from cotenant_gateway.core.records import (
 )
 
 GATEWAY: Final = "gateway"
+LOST: Final = "lost"
+"""Kind of the removals that nobody decided: the node went, or let go of the pod."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +33,8 @@ class Retention:
 def decide(pod: PodState, *, lost_reason: str | None, owner_exists: bool, now_ms: int, seed: str) -> Change | None:
     """``lost_reason`` says why the pod's node is gone, None while it is not."""
     if pod.leaving:
-        return _end(pod, lost=lost_reason is not None, now_ms=now_ms, seed=seed)
+        wanted = pod.spec.owner is None or owner_exists
+        return _end(pod, lost=lost_reason is not None, wanted=wanted, now_ms=now_ms, seed=seed)
     if pod.spec.owner is not None and not owner_exists:
         return stop(pod, f"{pod.spec.owner} is gone", GATEWAY, now_ms)
     if pod.spec.terminal_ms is not None:
@@ -67,12 +70,12 @@ def stop(
     return Put(pod.spec.marked(Mark(now_ms, grace, ReasonCode.DELETED, message, requested_by)), pod.spec)
 
 
-def _end(pod: PodState, *, lost: bool, now_ms: int, seed: str) -> Change | None:
-    """A marked pod: gone for good, gone and succeeded by itself, or still stopping."""
+def _end(pod: PodState, *, lost: bool, wanted: bool, now_ms: int, seed: str) -> Change | None:
+    """A marked pod: gone for good, gone and succeeded by itself, or still stopping. ``wanted``: by its owner."""
     mark = pod.spec.deletion
     if mark is None or not (lost or _stopped(pod)):
         return None
-    if mark.requeue and not _completed_before(pod, mark):
+    if mark.requeue and wanted and not _completed_before(pod, mark):
         past = PastEviction(
             mark.at_ms, pod.spec.uid, pod.node, mark.reason, mark.message, mark.requested_by, _kept_data(mark)
         )
@@ -123,9 +126,13 @@ def _lose(
 ) -> Change:
     spec = pod.spec
     text = message or f"node {pod.node} is gone"
-    past = PastEviction(now_ms, spec.uid, pod.node, reason, text, GATEWAY, {"kind": "lost"})
+    # Counted as what it was, so that the pause between two emergencies of a node holds whichever report came first.
+    kind = "emergency" if "emergency.used" in tells else LOST
     if not spec.pod().requeue:
-        return Remove(spec, tells, reason, text)
+        # The mark tells of the eviction; a removal could not tell again after a crash, when its value is gone.
+        mark = Mark(now_ms, 0, reason, text, GATEWAY, kind=kind, data={"node": pod.node})
+        return Put(spec.marked(mark, *tells), spec)
+    past = PastEviction(now_ms, spec.uid, pod.node, reason, text, GATEWAY, {"kind": kind})
     return Put(successor(spec, reason, now_ms, seed, past=past, tells=(*tells, "pod.queued")), spec)
 
 

@@ -15,8 +15,6 @@ SYSTEM_NAMESPACES: Final = ("cotenant-system", "koordinator-system")
 SLO_CONFIG: Final = "slo-controller-config"
 FREEZE: Final = "cotenant-freeze"
 """ConfigMap whose existence is a freeze; key ``reason``."""
-ROOT_QUOTA: Final = "koordinator-root-quota"
-SYSTEM_QUOTAS: Final = frozenset({ROOT_QUOTA, "koordinator-system-quota", "koordinator-default-quota"})
 
 SHIPPED_SYSTEM_CLASSES: Final = {"system-cluster-critical": 2_000_000_000, "system-node-critical": 2_000_001_000}
 SYSTEM_CRITICAL: Final = 2_000_000_000

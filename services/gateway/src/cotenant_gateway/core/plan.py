@@ -12,7 +12,7 @@ from cotenant_gateway.core.digest import digest
 from cotenant_gateway.core.records import Put, Spec
 from cotenant_gateway.core.validate.kinds import Kind
 from cotenant_gateway.core.validate.objects import PROCESS, check_kind, check_object
-from cotenant_gateway.core.validate.quota import check_quota
+from cotenant_gateway.core.validate.quota import NOTHING, Charged, check_quota
 from cotenant_gateway.core.validate.schema import Report, prune, show
 from cotenant_gateway.core.yaml_source import Document
 
@@ -84,6 +84,8 @@ class Applying:
     now_ms: int
     seed: str
     runtime: str = PROCESS
+    charged: Callable[[str], Charged] = lambda _name: NOTHING
+    """What runs under a quota, by its name."""
 
 
 def plan(documents: Sequence[Document], context: Applying) -> Plan:
@@ -142,7 +144,7 @@ def _decide(item: Item, kind: Kind, catalog: Catalog, context: Applying) -> None
         case "Node":
             _settle(item, nodes.with_user_part(old, wanted), old, context, unchanged=nodes.same_user_part(old, wanted))
         case _:
-            _check_others(item, kind.name, wanted, old, catalog)
+            _check_others(item, kind.name, wanted, old, catalog, context)
             merged = _with_status(wanted, old)
             _settle(item, merged, old, context, unchanged=old is not None and old.manifest == merged)
 
@@ -182,10 +184,13 @@ def _decide_pod(item: Item, wanted: dict[str, Any], old: Spec | None, catalog: C
     _settle(item, manifest, old, context, unchanged=False)
 
 
-def _check_others(item: Item, kind: str, wanted: Mapping[str, Any], old: Spec | None, catalog: Catalog) -> None:
+def _check_others(
+    item: Item, kind: str, wanted: Mapping[str, Any], old: Spec | None, catalog: Catalog, context: Applying
+) -> None:
     match kind:
         case "ElasticQuota":
-            check_quota(wanted, catalog.quotas(), old.manifest if old else None, item.report)
+            charged = context.charged(item.name) if old else NOTHING
+            check_quota(wanted, catalog.quotas(), old.manifest if old else None, item.report, charged)
         case "Deployment" | "Job":
             template = wanted["spec"]["template"]
             metadata = {**(template.get("metadata") or {}), "name": f"{item.name}-0", "namespace": item.namespace}

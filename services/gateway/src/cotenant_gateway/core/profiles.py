@@ -15,7 +15,9 @@ from cotenant_common.model.pod import container_resources
 from cotenant_common.model.qos import PriorityBand
 from cotenant_common.model.quantity import ceil, parse_quantity
 from cotenant_common.model.resources import CPU, MEMORY, RESOURCES_BY_BAND
+from cotenant_gateway.core.validate.kinds import KINDS
 from cotenant_gateway.core.validate.meta import selector_matches
+from cotenant_gateway.core.validate.schema import Report
 
 Manifest = Mapping[str, Any]
 
@@ -76,9 +78,25 @@ def mutate(
     applied = [p for p in matching if _chosen(p, f"{metadata.get('namespace')}/{metadata.get('name')}")]
     for profile in applied:
         pod = _apply(pod, profile, priority_classes)
+        _check_result(pod, manifest, profile)
     if matching and not any(p.skip_resources for p in matching):
         _translate(pod)
     return Mutation(pod, tuple(p.name for p in matching), tuple(p.name for p in applied))
+
+
+def _check_result(pod: Manifest, before: Manifest, applied: Profile) -> None:
+    """A patch or a suffix can make anything of a pod that was judged before."""
+    found = Report()
+    KINDS["Pod"].shape.check(pod, (), found)
+    problem = str(found.errors[0]) if found.errors else None
+    if problem is None and any(_identity(pod, name) != _identity(before, name) for name in ("name", "namespace")):
+        problem = "metadata: a profile cannot rename a pod"
+    if problem is not None:
+        raise ProfileError(f"with profile {applied.name} applied: {problem}")
+
+
+def _identity(pod: Manifest, name: str) -> Any:
+    return pod["metadata"].get(name)
 
 
 def percent_of(probability: int | str | None) -> int:

@@ -64,6 +64,7 @@ class Spec:
     requeue_reason: str | None = None
     evicted: tuple[PastEviction, ...] = ()
     tells: tuple[str, ...] = ()
+    _parsed: Pod | None = field(default=None, init=False, repr=False, compare=False)
 
     @property
     def key(self) -> str:
@@ -89,14 +90,25 @@ class Spec:
     def annotations(self) -> Mapping[str, str]:
         return self.metadata.get("annotations") or {}
 
+    @property
+    def owner_uid(self) -> str | None:
+        """Which incarnation of the owner made this; a name alone may belong to another one by now."""
+        references = self.metadata.get("ownerReferences") or ()
+        return next((str(r["uid"]) for r in references if r.get("controller") and r.get("uid")), None)
+
     def pod(self) -> Pod:
-        return parse_pod(
-            self.manifest,
-            uid=self.uid,
-            created_ms=self.created_ms,
-            incarnation=self.incarnation,
-            deleting=self.deletion is not None,
-        )
+        """Parsed once: a list of 4,000 pods is mostly their quantities."""
+        if self._parsed is None:
+            parsed = parse_pod(
+                self.manifest,
+                uid=self.uid,
+                created_ms=self.created_ms,
+                incarnation=self.incarnation,
+                deleting=self.deletion is not None,
+            )
+            object.__setattr__(self, "_parsed", parsed)
+            return parsed
+        return self._parsed
 
     def changed(self, manifest: Manifest, *tells: str) -> "Spec":
         """The next generation of the same object."""

@@ -11,7 +11,7 @@ from decimal import Decimal, InvalidOperation
 from typing import Any, Final
 
 from cotenant_common.model import labels
-from cotenant_gateway.core import names
+from cotenant_gateway.core import names, strict_json
 from cotenant_gateway.core.policy_fields import (
     COLOCATION,
     DISABLED_QOS,
@@ -37,6 +37,8 @@ _RATIO_LABELS: Final = {
     "node.koordinator.sh/mid-static-cpu-reserved-ratio": "midStaticCPUReservedPercent",
     "node.koordinator.sh/mid-static-memory-reserved-ratio": "midStaticMemoryReservedPercent",
 }
+_MAX_RATIO: Final = 1_000
+"""Far above sense, and far below ``1e9999``, which is a legal label value."""
 _KNOWN_KEYS: Final = (*(s.key for s in SECTIONS), HOST_APPLICATIONS, *NOT_ACTED_ON, PROFILE_KEY)
 
 
@@ -124,7 +126,7 @@ def parse(data: Mapping[str, str], previous: SloConfig) -> tuple[SloConfig, list
 
 def _load(key: str, text: str, problems: list[Problem]) -> dict[str, Any] | None:
     try:
-        value = json.loads(text)
+        value = strict_json.parse(text)
     except ValueError as error:
         problems.append(Problem(key, f"not valid JSON: {error}"))
         return None
@@ -292,7 +294,7 @@ def ratio_percent(text: str | None) -> int | None:
         ratio = Decimal(text or "")
     except InvalidOperation:
         return None
-    return int(ratio * 100) if ratio.is_finite() and ratio >= 0 else None
+    return int(ratio * 100) if ratio.is_finite() and 0 <= ratio <= _MAX_RATIO else None
 
 
 def _leaves(values: Json, path: Path = ()) -> Iterator[tuple[Path, Any]]:

@@ -36,9 +36,16 @@ def of_removal(change: Remove) -> list[Fact]:
     ]
 
 
-def of_lost_removal(kind: str, object_key: str) -> Fact:
-    """A removal found after a restart, when the value is gone."""
-    return Fact("pod.deleted" if kind == "Pod" else "object.deleted", object_key)
+def of_lost_removal(kind: str, object_key: str) -> list[Fact]:
+    """A removal found after a restart, when the value is gone: what every removal of the kind tells."""
+    match kind:
+        case "Pod":
+            types: tuple[str, ...] = ("pod.deleted",)
+        case "Node":
+            types = ("node.lost", "object.deleted")
+        case _:
+            types = ("object.deleted",)
+    return [Fact(name, object_key) for name in types]
 
 
 def _fact(kind: str, spec: Spec) -> Fact:

@@ -142,6 +142,14 @@ def _roll(owner: Spec, pods: Pods, busy: bool, now_ms: int) -> list[Change | Non
     return [stop(pod, message, GATEWAY, now_ms) for pod in [*useless, *serving]]
 
 
+def needs_ended(owner: Spec, pod: PodState) -> bool:
+    """The ended pod says something that is noted nowhere else yet: that it has to be replaced, or that it counts."""
+    if owner.kind == "Deployment":
+        return True
+    noted = parse_ordinals((owner.manifest.get("status") or {}).get("completedIndexes", ""))
+    return job_condition(owner) is None and noted.isdisjoint(by_ordinal(owner, [pod]))
+
+
 def reconcile_job(owner: Spec, pods: Pods, build: Build, now_ms: int, seed: str) -> list[Change]:
     """Each of ``completions`` ordinals has to succeed once; ``failed`` counts the ends that did not."""
     job = _Job(owner, pods, build, now_ms, seed)
@@ -197,7 +205,7 @@ class _Job:
         return pod.seen is not None and pod.seen.phase == "Failed" and pod.finished and not pod.leaving
 
     def _retry(self, failures: Sequence[tuple[int, PodState]]) -> list[Change]:
-        due = [pod for _, pod in failures if self.now_ms >= retry_at_ms(pod, self.now_ms, self.failed)]
+        due = [pod for _, pod in failures if self.now_ms >= retry_at_ms(pod, self.now_ms, self.failed)][:MAX_CREATED]
         reason = "Failed"
         # The count and the successors share one batch: a crash between them would count a failure twice or never.
         self.failed += len(due)

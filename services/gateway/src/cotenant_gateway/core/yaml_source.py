@@ -23,6 +23,9 @@ _WORDS: Final[Mapping[str, bool | None]] = {
 # A few hundred bytes of nested aliases expand to gigabytes; real manifests stay far below both limits.
 MAX_VALUES: Final = 200_000
 MAX_DEPTH: Final = 64
+MAX_TOTAL: Final = 2 * MAX_VALUES
+"""Over all documents of one text: each could be a bomb of its own."""
+_JSON_ESCAPE: Final = re.compile(r"\\(?:u(d[89ab][0-9a-f]{2})\\u(d[c-f][0-9a-f]{2})|.)", re.IGNORECASE | re.DOTALL)
 # libyaml is five times as fast and bounds nesting by itself; wheels have it, some distributions do not.
 _LOADER: Final = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _STRING_TAG: Final = "tag:yaml.org,2002:str"
@@ -59,7 +62,7 @@ def load(text: str) -> list[Document]:
     documents: list[Document] = []
     try:
         # JSON is YAML, except that YAML forbids tabs; one parser keeps the line numbers right for both.
-        nodes = list(yaml.compose_all(text.replace("\t", "  ") if _is_json(text) else text, Loader=_LOADER))
+        nodes = list(yaml.compose_all(_json_as_yaml(text) if _is_json(text) else text, Loader=_LOADER))
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark
         raise SourceError(_syntax(error), line=mark.line + 1 if mark else None) from error
@@ -67,10 +70,22 @@ def load(text: str) -> list[Document]:
         raise SourceError(f"not valid YAML: {error}") from error
     except RecursionError as error:
         raise SourceError(f"more than {MAX_DEPTH} levels in one document") from error
+    values = 0
     for node in nodes:
         if node is not None:
-            _add(documents, node)
+            values += _add(documents, node, MAX_TOTAL - values)
     return documents
+
+
+def _json_as_yaml(text: str) -> str:
+    """YAML forbids the surrogate pairs by which JSON spells what lies beyond 16 bits, such as emoji."""
+    return _JSON_ESCAPE.sub(_escape, text.replace("\t", "  "))
+
+
+def _escape(found: re.Match[str]) -> str:
+    if found[1] is None:
+        return found[0]
+    return chr(0x10000 + ((int(found[1], 16) & 0x3FF) << 10) + (int(found[2], 16) & 0x3FF))
 
 
 def _is_json(text: str) -> bool:
@@ -88,11 +103,12 @@ def _syntax(error: yaml.MarkedYAMLError) -> str:
     return f"not valid YAML: {', '.join(parts) or 'cannot be parsed'}"
 
 
-def _add(documents: list[Document], node: yaml.Node) -> None:
-    builder = _Builder(len(documents) + 1)
+def _add(documents: list[Document], node: yaml.Node, budget: int) -> int:
+    """How many values it took of the budget."""
+    builder = _Builder(len(documents) + 1, min(budget, MAX_VALUES))
     data = builder.build(node, (), 0)
     if data is None:
-        return
+        return builder.values
     entries = _items(data, builder.document, node.start_mark.line + 1)
     width = len(entries[0][0]) if entries else 0
     lines_of: dict[Path, dict[Path, int]] = {}
@@ -100,6 +116,7 @@ def _add(documents: list[Document], node: yaml.Node) -> None:
         lines_of.setdefault(path[:width], {})[path[width:]] = line
     for prefix, item in entries:
         documents.append(Document(len(documents) + 1, item, lines_of.get(prefix, {})))
+    return builder.values
 
 
 def _items(data: Any, index: int, line: int) -> Sequence[tuple[Path, Mapping[str, Any]]]:
@@ -125,17 +142,18 @@ def _shape(value: Any) -> str:
 
 
 class _Builder:
-    def __init__(self, document: int) -> None:
+    def __init__(self, document: int, budget: int) -> None:
         self.document = document
         self.lines: dict[Path, int] = {}
-        self._values = 0
+        self.values = 0
+        self._budget = budget
 
     def build(self, node: yaml.Node, path: Path, depth: int) -> Any:
-        self._values += 1
+        self.values += 1
         line = node.start_mark.line + 1
-        if self._values > MAX_VALUES or depth > MAX_DEPTH:
+        if self.values > self._budget or depth > MAX_DEPTH:
             raise SourceError(
-                f"more than {MAX_VALUES} values or {MAX_DEPTH} levels in one document; split it",
+                f"more than {MAX_VALUES} values or {MAX_DEPTH} levels in one document, or {MAX_TOTAL} in all; split it",
                 document=self.document,
                 line=line,
             )

@@ -6,7 +6,7 @@ from cotenant_common.testing.builders import node_manifest, pod_manifest, quota_
 from cotenant_gateway.core.validate.kinds import KINDS, find_kind
 from cotenant_gateway.core.validate.meta import parse_selector, selector_matches
 from cotenant_gateway.core.validate.objects import check_classes, check_kind, check_object
-from cotenant_gateway.core.validate.schema import Decision, Report
+from cotenant_gateway.core.validate.schema import MAX_ERRORS, Decision, Report
 from cotenant_gateway.core.validate.table import fields_markdown
 
 
@@ -179,8 +179,8 @@ def test_budget_needs_exactly_one_bound():
 
 def test_quota_vectors():
     assert "expected a quantity that is not negative" in errors(quota_manifest("q", maximum={"cpu": "-1"}))[0]
-    assert "has no max" in errors(quota_manifest("q", minimum={"memory": "1"}, maximum={"cpu": "1"}))[0]
-    assert "more than max" in errors(quota_manifest("q", minimum={"cpu": "12"}, maximum={"cpu": "10"}))[0]
+    assert "spec.max has no memory" in errors(quota_manifest("q", minimum={"memory": "1"}, maximum={"cpu": "1"}))[0]
+    assert "min must not pass max" in errors(quota_manifest("q", minimum={"cpu": "12"}, maximum={"cpu": "10"}))[0]
     assert errors(quota_manifest("q", minimum={"cpu": "4"}, maximum={"cpu": "4"})) == []
 
 
@@ -228,3 +228,57 @@ def test_selectors_as_text():
     assert not selector_matches(parse_selector("app==db"), labels)
     with pytest.raises(ValueError, match="expected key=value"):
         parse_selector("a=b=c d")
+
+
+def test_a_line_break_ends_no_label_name_or_variable():
+    manifest = pod_manifest("a", extra_labels={"k": "v\n"})
+    assert "label value" in errors(manifest)[0]
+    assert "a key of letters" in errors(pod_manifest("a", extra_labels={"k\n": "v"}))[0]
+    assert "\n" not in errors(pod_manifest("a", extra_labels={"k\n": "v"}))[0]
+    assert "lower-case" in errors(pod(name="c\n"))[0]
+    assert "without '='" in errors(pod(env=[{"name": "A\n", "value": "1"}, {"name": "A=", "value": "1"}]))[-1]
+
+
+def test_half_a_surrogate_pair_is_no_text():
+    assert "expected" in errors(pod_manifest("a", annotations={"x": "\ud800"}))[0]
+
+
+def test_amounts_that_no_machine_has_are_refused():
+    assert "expected at most" in errors(pod(resources={"requests": {"cpu": "1e30"}}))[0]
+    assert errors(quota_manifest("q", maximum={"cpu": "4", "memory": str((2**63 - 1) // 5)})) == []
+
+
+def test_only_the_first_hundred_faults_are_listed():
+    manifest = pod_manifest("a")
+    manifest["spec"] |= {f"x{number}": 1 for number in range(10_000)}
+    assert len(errors(manifest)) <= MAX_ERRORS + 1
+
+
+def test_topology_spread_is_used_and_a_preference_is_called_one():
+    def spread(**fields: Any) -> dict[str, Any]:
+        base = {"topologyKey": "zone", "maxSkew": 1, "whenUnsatisfiable": "DoNotSchedule"}
+        return pod_with(topologySpreadConstraints=[{**base, **fields}])
+
+    assert errors(spread(labelSelector={"matchLabels": {"a": "b"}}, minDomains=2)) == []
+    assert not any("topologySpread" in warning for warning in warnings(spread()))
+    assert any("is a preference" in warning for warning in warnings(spread(whenUnsatisfiable="ScheduleAnyway")))
+    assert "at least" in errors(spread(maxSkew=0))[0] or "expected 1" in errors(spread(maxSkew=0))[0]
+    assert "nodeTaintsPolicy" in errors(spread(nodeTaintsPolicy="Honor"))[0]
+    assert "not supported" in errors(spread(matchLabelKeys=["a"]))[0]
+
+
+@pytest.mark.parametrize("port", [{"a": 1}, [], True, 0, 70_000, ""])
+def test_a_probe_needs_a_port(port: Any):
+    assert "port" in errors(pod(readinessProbe={"tcpSocket": {"port": port}}))[0]
+
+
+@pytest.mark.parametrize(
+    ("operator", "values"),
+    [("In", []), ("NotIn", None), ("Exists", ["a"]), ("Gt", ["a"]), ("Gt", ["1", "2"]), ("DoesNotExist", ["x"])],
+)
+def test_a_selector_expression_has_the_values_its_operator_takes(operator: str, values: Any):
+    term = {
+        "matchExpressions": [{"key": "k", "operator": operator, **({"values": values} if values is not None else {})}]
+    }
+    required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}
+    assert "values" in errors(pod_with(affinity={"nodeAffinity": required}))[0]

@@ -33,20 +33,25 @@ class UsageWindow:
     def __init__(self, length_ms: int) -> None:
         self._length_ms = length_ms
         self._samples: deque[Sample] = deque()
+        self._average: Sample | None = None
 
     def add(self, sample: Sample) -> bool:
         """Take a sample; one that is not newer than the last is a repetition or late, and dropped."""
         if self._samples and sample.at_ms <= self._samples[-1].at_ms:
             return False
         self._samples.append(sample)
+        self._average = None
         while sample.at_ms - self._samples[0].at_ms >= self._length_ms:
             self._samples.popleft()
         return True
 
     def average(self) -> Sample | None:
-        """None until there is a sample."""
-        if not self._samples:
-            return None
+        """None until there is a sample. Asked several times per sample, and worked out once."""
+        if self._average is None and self._samples:
+            self._average = self._work_out()
+        return self._average
+
+    def _work_out(self) -> Sample:
         newest = self._samples[-1]
         return Sample(
             newest.at_ms,

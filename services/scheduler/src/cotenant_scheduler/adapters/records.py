@@ -58,11 +58,16 @@ class Records:
             self._signatures[pod.uid] = verdict.signature
             self._put(_record(pod, verdict, before, changed=changed, now_ms=now_ms))
 
+    def knows_rejection(self, uid: str, node: str, reason: str) -> bool:
+        """A bind takes the record away, so a refusal that is last in one is of the binding that stands."""
+        known = self._known.get(uid)
+        return known is not None and known.rejected_bindings[-1:] == [_rejection(node, reason)]
+
     def rejected(self, pod: PodRequest, node: str, reason: str, message: str) -> None:
         """A bind that the agent refused."""
         now_ms = self._clock.now_ms()
         before = self._known.get(pod.uid)
-        rejections = [*(before.rejected_bindings if before else []), f"{node}: {reason}"][-_REJECTIONS_KEPT:]
+        rejections = [*(before.rejected_bindings if before else []), _rejection(node, reason)][-_REJECTIONS_KEPT:]
         self._signatures.pop(pod.uid, None)
         self._put(
             PodSchedRecord(
@@ -119,6 +124,10 @@ class Records:
                 await self._announcer.announce(event)
         async with self._written:
             self._written.notify_all()
+
+
+def _rejection(node: str, reason: str) -> str:
+    return f"{node}: {reason}"
 
 
 def _operation(uid: str, record: PodSchedRecord | None) -> Put | Delete:

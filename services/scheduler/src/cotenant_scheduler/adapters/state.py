@@ -159,6 +159,9 @@ class ClusterState:
         if self.engine is None:
             return
         if new is not None:
+            if old is not None and new.generation < old.generation:
+                # The mirror keeps the order of writes, so this is a store made anew and not a late message.
+                self.engine.remove_quota_tree(new.tree)
             self.engine.set_quota_tree(facts.quota_tree(new))
         elif old is not None:
             self.engine.remove_quota_tree(old.tree)
@@ -217,11 +220,14 @@ class ClusterState:
         if engine is None:
             return
         self._note_end(uid)
+        if uid in self.in_flight:
+            # The placement is newer than anything the buckets say; its binding comes or is lost, and both end here.
+            return
         charge = self.charge(uid)
         if charge is not None:
             engine.put_charge(charge)
             self._drop_orphan(uid)
-        elif uid not in self.in_flight:
+        else:
             engine.release(uid)
             self._queue_or_forget(engine, uid)
         self.listeners.work()
@@ -242,9 +248,17 @@ class ClusterState:
             engine.withdraw(uid)
             self._drop_orphan(uid)
         elif rejection is not None and self._recorded.get(uid) != rejection.binding.attempt:
-            engine.withdraw(uid)
+            engine.hold(uid)
             self.listeners.rejected(rejection)
-        elif (rejection is not None or self.binding(uid) is None) and (pod := self.request(uid)) is not None:
+        elif rejection is not None or self.binding(uid) is None:
+            self._submit(engine, uid)
+
+    def _submit(self, engine: Engine, uid: str) -> None:
+        """A pod that can no longer be read must not be placed as it was read once."""
+        pod = self.request(uid)
+        if pod is None:
+            engine.withdraw(uid)
+        else:
             engine.submit(pod)
 
     def requeue(self, rejection: Rejection, until_ms: int) -> None:
@@ -263,6 +277,8 @@ class ClusterState:
     def _drop_orphan(self, uid: str) -> None:
         """A binding whose spec went is removed; one that a re-created store merely lost is kept for a human."""
         key = self._binding_of.get(uid)
+        if uid in self.in_flight:
+            return
         if key is not None and self.record(uid) is None and not self.specs.orphans:
             self.listeners.orphaned(key, self.bindings.revision_of(key))
 

@@ -24,5 +24,10 @@ class Charge:
     preemptible: bool = True
 
     @property
+    def holds(self) -> tuple[str, Mapping[str, int], tuple[Port, ...], str | None]:
+        """What others may take once it is given back."""
+        return self.node, self.requests, self.ports, self.quota_label
+
+    @property
     def key(self) -> str:
         return f"{self.namespace}/{self.name}"

@@ -55,10 +55,11 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class NoChoice:
-    """``groups`` count every node once, under the first reason it gave."""
+    """``groups`` count every node once, under the first reason it gave; ``barred`` nodes only refused this very pod."""
 
     nodes: int
     groups: tuple[RefusalGroup, ...] = ()
+    barred: tuple[str, ...] = ()
 
 
 class Cycle:
@@ -76,10 +77,13 @@ class Cycle:
             return NoChoice(int(self._cluster.alive.sum()))
         ties = np.flatnonzero(masked == best)
         row = int(ties[0]) if len(ties) == 1 else self._pick(pod, ties)
-        return Choice(self._cluster.name(row), best, int((masked >= 0).sum()), self._first(masked, row))
+        return Choice(self._cluster.name(row), best, int((masked >= 0).sum()), self._first(masked, ties, row))
 
-    def _first(self, masked: Ints, chosen: int) -> tuple[tuple[str, int], ...]:
-        few = np.argpartition(masked, -_SHOWN)[-_SHOWN:] if len(masked) > _SHOWN else np.arange(len(masked))
+    def _first(self, masked: Ints, ties: Rows, chosen: int) -> tuple[tuple[str, int], ...]:
+        if len(ties) >= _SHOWN:
+            few = ties[:_SHOWN]
+        else:
+            few = np.argpartition(masked, -_SHOWN)[-_SHOWN:] if len(masked) > _SHOWN else np.arange(len(masked))
         rows = [int(row) for row in few if masked[row] >= 0 and row != chosen]
         rows.sort(key=lambda row: (-int(masked[row]), self._cluster.name(row)))
         return tuple((self._cluster.name(row), int(masked[row])) for row in [chosen, *rows][:_SHOWN])
@@ -147,13 +151,14 @@ class Cycle:
             refused = alive[verdicts == index]
             if len(refused):
                 groups.extend(plugin.summarise(shape, cluster, refused))
-        groups.extend(self._explain_around(pod, alive[verdicts == PASSED], excluded))
-        return NoChoice(len(alive), tuple(groups))
+        left = alive[verdicts == PASSED]
+        barred = [int(row) for row in left if excluded and cluster.name(int(row)) in excluded]
+        groups.extend(self._explain_around(pod, np.setdiff1d(left, barred)))
+        return NoChoice(len(alive), tuple(groups), tuple(sorted(cluster.name(row) for row in barred)))
 
-    def _explain_around(self, pod: PodRequest, rows: Rows, excluded: Collection[str]) -> list[RefusalGroup]:
+    def _explain_around(self, pod: PodRequest, left: Rows) -> list[RefusalGroup]:
         cluster = self._cluster
         groups: list[RefusalGroup] = []
-        left = rows[[cluster.name(int(row)) not in excluded for row in rows]] if len(rows) else rows
         for plugin in self._plugins.pod_filters:
             if len(left) and plugin.applies(pod, cluster):
                 passed = plugin.passes(pod, cluster, left)

@@ -71,12 +71,20 @@ class Engine:
         self._verdicts: dict[str, Verdict] = {}
 
     def set_node(self, facts: NodeFacts) -> None:
-        before = self.cluster.rows.get(facts.name)
-        if before is None or self.cluster.node(before) != facts:
-            self._news.node(self.cluster.set_node(facts))
+        known = self.cluster.rows.get(facts.name)
+        before = self.cluster.node(known) if known is not None else None
+        if before == facts:
+            return
+        row = self.cluster.set_node(facts)
+        if before is not None and facts.differs_in_amounts_only(before):
+            self._news.room(row)
+        else:
+            self._news.node(row)
 
     def remove_node(self, name: str) -> None:
+        """A topology domain may have gone with it, and then the others are no longer too full."""
         self.cluster.remove_node(name)
+        self._news.neighbour()
 
     def set_metric(self, node: str, metric: NodeMetric | None) -> None:
         row = self.cluster.set_metric(node, metric)
@@ -92,7 +100,9 @@ class Engine:
         self.quotas.remove_tree(tree)
 
     def set_quota_objects(self, objects: Iterable[QuotaObject]) -> None:
+        """Charges may have moved to another quota, and then there is room in the one they left."""
         self.quotas.set_homes(objects)
+        self._news.quotas(tuple(self.quotas.quotas()))
         self._group_again()
         self._recheck_coverage()
 
@@ -126,6 +136,10 @@ class Engine:
         self._excluded.pop(uid, None)
         self._verdicts.pop(uid, None)
 
+    def hold(self, uid: str) -> None:
+        """Out of the queue until it is submitted again; which nodes refused it is remembered."""
+        self._forget_waiting(uid)
+
     def _forget_waiting(self, uid: str) -> None:
         self.queue.remove(uid)
         self._uncovered.pop(uid, None)
@@ -150,7 +164,7 @@ class Engine:
         before = self.ledger.get(charge.uid)
         labels_mattered = bool(self.cluster.neighbours.repelling)
         released = self.ledger.put(charge)
-        if released is not None and (before is None or before.node != charge.node):
+        if released is not None and before is not None and before.holds != charge.holds:
             self._note_release(released)
         self._news.neighbour()
         if charge.anti_affinity and not labels_mattered:
@@ -234,10 +248,10 @@ class Engine:
         choice = self._cycle.choose(pod, excluded)
         if isinstance(choice, NoChoice):
             found = self._cycle.explain(pod, excluded)
-            verdict = choice_verdict(found, excluded)
-            if excluded:
-                self.queue.at(min(excluded.values()), self._group_key(pod))
-            return self._park(pod, verdict, now_ms)
+            group = self.queue.group_of(pod.uid)
+            if excluded and group is not None:
+                self.queue.at(min(excluded.values()), group.key)
+            return self._park(pod, choice_verdict(found), now_ms)
         return self._place(pod, choice, admission, now_ms)
 
     def _place(self, pod: PodRequest, choice: Choice, admission: Admitted, now_ms: int) -> Placement:
@@ -295,7 +309,7 @@ class Engine:
         excluded = self._excluded_now(pod.uid, now_ms)
         if isinstance(self._cycle.choose(pod, excluded), Choice):
             return None
-        return choice_verdict(self._cycle.explain(pod, excluded), excluded)
+        return choice_verdict(self._cycle.explain(pod, excluded))
 
     def why_not(self, pod: PodRequest, node: str, now_ms: int) -> tuple[Refusal, ...]:
         """Every objection to one node; the quota's too while the pod waits. Raise LookupError for an unknown node."""

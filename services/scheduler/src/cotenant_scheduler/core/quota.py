@@ -130,7 +130,7 @@ class QuotaBook:
         return self._trees
 
     def set_tree(self, tree: QuotaTree) -> tuple[str, ...]:
-        """Take a newer status of one tree; return the quotas whose limit rose in any dimension, sorted."""
+        """Take a newer status of one tree; return the quotas that may have more room now, sorted."""
         before = self._trees.get(tree.tree)
         if before is not None and tree.generation < before.generation:
             return ()
@@ -139,6 +139,8 @@ class QuotaBook:
         self._tree_of = {name: each for _, each in sorted(self._trees.items()) for name in each.shares}
         if links_before != {name: each.shares[name].parent for name, each in self._tree_of.items()}:
             self._charge_all_again()
+            # A quota that moved takes what it uses off every quota it was under.
+            return tuple(sorted(tree.shares))
         old = before.shares if before is not None else {}
         return tuple(sorted(name for name, share in tree.shares.items() if _rose(old.get(name), share)))
 

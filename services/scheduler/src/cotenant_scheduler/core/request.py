@@ -3,13 +3,13 @@
 Everything that decides where a pod may go is its *shape*; pods of one shape share the work of looking at the nodes.
 """
 
-import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 from cotenant_common.model import labels as names
+from cotenant_common.model.digest import spec_digest
 from cotenant_common.model.pod import Pod
 from cotenant_common.model.resources import PODS
 from cotenant_scheduler.core.estimate import Estimate, LoadPolicy, estimate_pod
@@ -239,9 +239,3 @@ def _seconds(text: str | None, default_ms: int | None) -> int | None:
         return 1000 * int(text) if text is not None else default_ms
     except ValueError:
         return default_ms
-
-
-def spec_digest(spec: Mapping[str, Any]) -> str:
-    """Identity of what was bound, so that an agent can tell a stale binding from a current one."""
-    canonical = json.dumps(spec, sort_keys=True, separators=(",", ":"), default=str)
-    return hashlib.sha256(canonical.encode()).hexdigest()[:16]

@@ -5,7 +5,7 @@ A change marks only its own row; whoever keeps something derived from rows compa
 
 import hashlib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 import numpy as np
@@ -53,6 +53,20 @@ class NodeFacts:
     thresholds: Thresholds | None = None
     """``usage-thresholds`` of the node itself; None when it has none."""
     sold: Sold | None = None
+
+    def differs_in_amounts_only(self, other: "NodeFacts") -> bool:
+        """Then only pods that wait for just these amounts can profit, not all that the node ever refused."""
+        same = replace(
+            other, allocatable=self.allocatable, load_capacity=self.load_capacity, sold=_at(other.sold, self.sold)
+        )
+        return self == same
+
+
+def _at(old: Sold | None, new: Sold | None) -> Sold | None:
+    """The old offer with the new amounts; what was not sold at all before stays that way."""
+    if old is None or new is None or old.resources.keys() != new.resources.keys():
+        return old
+    return replace(old, resources=new.resources, message=new.message)
 
 
 class Snapshot:

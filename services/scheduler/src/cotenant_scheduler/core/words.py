@@ -3,8 +3,6 @@
 Pods that share an answer share its text, so no sentence here names a pod.
 """
 
-from collections.abc import Collection
-
 from cotenant_common.model.reasons import ReasonCode
 from cotenant_scheduler.core.cycle import NoChoice
 from cotenant_scheduler.core.quota import NotCovered, QuotaRefusal
@@ -13,10 +11,10 @@ from cotenant_scheduler.core.request import PodRequest
 from cotenant_scheduler.core.verdict import Verdict, Waiting
 
 
-def choice_verdict(found: NoChoice, excluded: Collection[str]) -> Verdict:
+def choice_verdict(found: NoChoice) -> Verdict:
     groups = sorted(found.groups, key=lambda group: (-group.nodes, group.code, group.message))
-    if excluded:
-        groups.append(_rejections(excluded))
+    if found.barred:
+        groups.append(_rejections(found.barred))
     if not groups:
         return Verdict(
             Waiting.UNSCHEDULABLE,
@@ -25,7 +23,7 @@ def choice_verdict(found: NoChoice, excluded: Collection[str]) -> Verdict:
             nodes_total=found.nodes,
             helps=("a node joining: cotenant agent join",),
         )
-    reason = ReasonCode.BIND_REJECTED if excluded and len(groups) == 1 else groups[0].code
+    reason = groups[0].code
     counts = "; ".join(f"{group.nodes} × {group.code} ({group.message})" for group in groups)
     return Verdict(
         Waiting.REJECTED if reason is ReasonCode.BIND_REJECTED else Waiting.UNSCHEDULABLE,
@@ -37,11 +35,11 @@ def choice_verdict(found: NoChoice, excluded: Collection[str]) -> Verdict:
     )
 
 
-def _rejections(excluded: Collection[str]) -> RefusalGroup:
-    node = min(excluded)
+def _rejections(barred: tuple[str, ...]) -> RefusalGroup:
+    node = barred[0]
     return RefusalGroup(
         ReasonCode.BIND_REJECTED,
-        len(excluded),
+        len(barred),
         f"node {node} refused to start the pod and is left alone for a while",
         node,
     )

@@ -38,6 +38,8 @@ def read_token(path: Path | None, host: str) -> str | None:
         token = path.read_text(encoding="utf-8").strip()
     except OSError as error:
         raise SettingsError(f"api_token_file: cannot read {path}: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise SettingsError(f"api_token_file: {path} is not UTF-8 text") from error
     mode = stat.S_IMODE(info.st_mode)
     if mode & 0o077:
         raise SettingsError(f"api_token_file: {path} has mode {mode:04o}, so others can read it; run chmod 600 {path}")
@@ -67,7 +69,7 @@ class Guard:
     def _check_browser(self, headers: Mapping[str, str]) -> None:
         origin = headers.get("Origin")
         if origin is not None:
-            self._check_name(urlsplit(origin).netloc, "Origin")
+            self._check_name(_netloc(origin), "Origin")
         elif headers.get("Sec-Fetch-Site") == "cross-site":
             raise ApiError(403, "OriginNotAllowed", "a page of another site may not use this API")
 
@@ -83,10 +85,17 @@ class Guard:
     def _check_token(self, authorization: str) -> None:
         scheme, _, given = authorization.partition(" ")
         known = self._token or b""
-        if scheme.lower() != "bearer" or not hmac.compare_digest(given.strip().encode(), known):
+        if scheme.lower() != "bearer" or not hmac.compare_digest(given.strip().encode(errors="surrogateescape"), known):
             raise ApiError(
                 401, "Unauthorized", "expected the header 'Authorization: Bearer <token>' with the API token"
             )
+
+
+def _netloc(origin: str) -> str:
+    try:
+        return urlsplit(origin).netloc
+    except ValueError:
+        return ""
 
 
 def _host(netloc: str) -> str | None:

@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any, Final
@@ -12,6 +12,7 @@ from aiohttp import web
 from cotenant_common.bus.protocol import BusError
 from cotenant_gateway.adapters.events import EventFilter, Item, json_line, server_sent
 from cotenant_gateway.adapters.http.port import Api
+from cotenant_gateway.core import strict_json
 from cotenant_gateway.core.errors import ApiError, bad_request
 from cotenant_gateway.core.yaml_source import Document, SourceError, load
 
@@ -22,6 +23,11 @@ YAML_TYPES: Final = ("application/yaml", "application/x-yaml", "text/yaml", "tex
 NDJSON: Final = "application/x-ndjson"
 SSE: Final = "text/event-stream"
 _ALL: Final = "-"
+_DIGITS: Final = 12
+_BODY_S: Final = 30.0
+_WRITE_S: Final = 60.0
+_LOOK_S: Final = 5.0
+"""How often a silent stream looks whether its reader is still there."""
 _SMALL: Final = 65_536
 
 
@@ -63,7 +69,7 @@ def _number(request: web.Request, name: str, high: int) -> int | None:
     text = request.query.get(name)
     if text is None:
         return None
-    if not (text.isascii() and text.isdigit() and int(text[:12]) <= high):
+    if not (text.isascii() and text.isdigit() and len(text) <= _DIGITS and int(text) <= high):
         raise bad_request(f"expected a whole number from 0 to {high}, got {text!r}", name)
     return int(text)
 
@@ -81,7 +87,11 @@ async def _body_text(request: web.Request, types: tuple[str, ...]) -> str:
     """Requiring a type that no HTML form can send keeps other sites' pages out."""
     if request.content_type not in types:
         raise ApiError(415, "UnsupportedMediaType", f"expected {' or '.join(types)}, got {request.content_type!r}")
-    raw = await request.read()
+    try:
+        async with asyncio.timeout(_BODY_S):
+            raw = await request.read()
+    except TimeoutError as error:
+        raise ApiError(408, "Timeout", f"expected the whole body within {_BODY_S:g} s") from error
     try:
         return raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -91,7 +101,7 @@ async def _body_text(request: web.Request, types: tuple[str, ...]) -> str:
 async def _body_json(request: web.Request) -> Mapping[str, Any]:
     text = await _body_text(request, ("application/json",))
     try:
-        body = json.loads(text or "{}", parse_float=str)
+        body = strict_json.parse(text or "{}", parse_float=str)
     except ValueError as error:
         raise bad_request(f"the body is not valid JSON: {error}") from error
     if not isinstance(body, dict):
@@ -240,14 +250,34 @@ async def _stream(
         response.charset = charset
     await response.prepare(request)
     try:
-        async with aclosing(chunks) as open_chunks:  # type: ignore[type-var]
+        async with aclosing(_while_read(request, chunks)) as open_chunks:
             async for chunk in open_chunks:
-                await response.write(chunk)
+                async with asyncio.timeout(_WRITE_S):
+                    await response.write(chunk)
         await response.write_eof()
-    except (ConnectionError, ApiError, BusError):
+    except (ConnectionError, TimeoutError, ApiError, BusError):
         # The status has left already: a closed connection is all that can still be said.
         response.force_close()
     return response
+
+
+async def _while_read(request: web.Request, chunks: AsyncIterator[bytes]) -> AsyncGenerator[bytes, None]:
+    """A reader that left is noticed by writing only: without a look, a silent stream would stay for ever."""
+    pending: asyncio.Future[bytes] | None = None
+    try:
+        while request.transport is not None:
+            pending = pending or asyncio.ensure_future(anext(chunks))
+            done, _ = await asyncio.wait([pending], timeout=_LOOK_S)
+            if done:
+                finished, pending = pending, None
+                yield finished.result()
+    except StopAsyncIteration:
+        return
+    finally:
+        if pending is not None:
+            pending.cancel()
+            await asyncio.wait([pending])
+        await chunks.aclose()  # type: ignore[attr-defined]
 
 
 async def evict(request: web.Request) -> web.Response:

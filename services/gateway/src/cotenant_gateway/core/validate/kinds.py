@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from cotenant_common.model.quota.spec import LARGEST
 from cotenant_gateway.core.validate.meta import (
     ANNOTATIONS,
     DNS_LABEL,
@@ -129,7 +130,7 @@ _BUDGET: Final = Shape(
     ),
     "PodDisruptionBudget spec",
 )
-_QUOTA: Final = Shape((used("min", ResourceList()), used("max", ResourceList())), "ElasticQuota spec")
+_QUOTA: Final = Shape((used("min", ResourceList(LARGEST)), used("max", ResourceList(LARGEST))), "ElasticQuota spec")
 _PROFILE: Final = Shape(
     (
         used("namespaceSelector", LABEL_SELECTOR),

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, Final
 
 from cotenant_common.model.ids import is_dns_subdomain
@@ -23,19 +24,19 @@ from cotenant_gateway.core.validate.schema import (
 _LABEL_NAME: Final = r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"
 _PREFIX: Final = r"([a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*/)?"
 LABEL_KEY: Final = Text(
-    re.compile(rf"^{_PREFIX}{_LABEL_NAME}$", re.ASCII),
+    re.compile(rf"^{_PREFIX}{_LABEL_NAME}\Z", re.ASCII),
     "a key of letters, digits, '-', '_' and '.', with an optional domain before a '/'",
     317,
 )
 LABEL_VALUE: Final = Text(
-    re.compile(rf"^({_LABEL_NAME})?$", re.ASCII),
+    re.compile(rf"^({_LABEL_NAME})?\Z", re.ASCII),
     "a label value of at most 63 letters, digits, '-', '_' and '.', that begins and ends with a letter or digit",
     63,
 )
 LABELS: Final = Words(LABEL_KEY, LABEL_VALUE)
 ANNOTATIONS: Final = Words(LABEL_KEY, Text(max_length=262_144))
 DNS_LABEL: Final = Text(
-    re.compile(r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$", re.ASCII),
+    re.compile(r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?\Z", re.ASCII),
     "a name of at most 63 lower-case letters, digits and '-'",
     63,
 )
@@ -66,7 +67,30 @@ TEMPLATE_METADATA: Final = Shape(
     "metadata",
 )
 _OPERATORS: Final = ("In", "NotIn", "Exists", "DoesNotExist")
-_EXPRESSION: Final = Shape(
+
+
+@dataclass(frozen=True, slots=True)
+class Expression(Shape):
+    """Which values an expression takes depends on its operator; a wrong number would never match, silently."""
+
+    def check(self, value: Any, path: Path, report: Report) -> None:
+        before = len(report.errors)
+        Shape.check(self, value, path, report)
+        if len(report.errors) > before:
+            return
+        operator: str = value["operator"]
+        values: list[str] = value.get("values") or []
+        match operator:
+            case "In" | "NotIn" if not values:
+                report.error((*path, "values"), f"required with {operator}: at least one")
+            case "Exists" | "DoesNotExist" if values:
+                report.error((*path, "values"), f"{operator} takes no values")
+            case "Gt" | "Lt" if len(values) != 1 or not _WHOLE.match(values[0]):
+                report.error((*path, "values"), f"{operator} takes exactly one whole number")
+
+
+_WHOLE: Final = re.compile(r"^-?[0-9]{1,18}\Z", re.ASCII)
+_EXPRESSION: Final = Expression(
     (
         used("key", LABEL_KEY, required=True),
         used("operator", OneOf(_OPERATORS), required=True),

@@ -10,6 +10,7 @@ from cotenant_common.model.quantity import QuantityError
 from cotenant_gateway.core.validate.kinds import KINDS, NOT_YET, Kind
 from cotenant_gateway.core.validate.meta import check_name, selector_matches
 from cotenant_gateway.core.validate.podspec import NO_IMAGE
+from cotenant_gateway.core.validate.quota import check_shape
 from cotenant_gateway.core.validate.schema import Path, Report, did_you_mean, quote
 
 PROCESS: Final = "process"
@@ -131,7 +132,8 @@ def _job(manifest: Mapping[str, Any], report: Report, runtime: str) -> None:
             (*_TEMPLATE, "spec", "restartPolicy"), f"a Job's pods need Never or OnFailure, got {quote(policy)}"
         )
     if spec.get("completions") is None and (spec.get("parallelism") or 1) > 1:
-        report.error(("spec", "completions"), "required with parallelism above 1: how many pods have to succeed")
+        message = "required with parallelism above 1: how many pods have to succeed; a work queue is not built"
+        report.error(("spec", "completions"), message)
 
 
 def _budget(manifest: Mapping[str, Any], report: Report, _runtime: str) -> None:
@@ -142,14 +144,7 @@ def _budget(manifest: Mapping[str, Any], report: Report, _runtime: str) -> None:
 
 
 def _quota(manifest: Mapping[str, Any], report: Report, _runtime: str) -> None:
-    """Koordinator's quota webhook, the part that needs no other quota."""
-    spec = manifest["spec"]
-    low, high = spec.get("min") or {}, spec.get("max") or {}
-    for name, amount in low.items():
-        if name not in high:
-            report.error(("spec", "min", name), f"{name} is guaranteed but has no max; add spec.max.{name}")
-        elif resources.parse(name, amount) > resources.parse(name, high[name]):
-            report.error(("spec", "min", name), f"min {amount} is more than max {high[name]}")
+    check_shape(manifest, report)
 
 
 def _profile(manifest: Mapping[str, Any], report: Report, _runtime: str) -> None:

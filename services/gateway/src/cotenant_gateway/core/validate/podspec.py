@@ -3,20 +3,21 @@
 import re
 from typing import Final
 
-from cotenant_gateway.core.validate.meta import DNS_LABEL, LABEL_KEY, LABEL_SELECTOR, LABEL_VALUE, LABELS
+from cotenant_gateway.core.validate.meta import DNS_LABEL, LABEL_KEY, LABEL_SELECTOR, LABEL_VALUE, LABELS, Expression
 from cotenant_gateway.core.validate.schema import (
     Always,
-    Anything,
     Decision,
     Field,
     Flag,
     Integer,
     Listing,
+    NumberOrName,
     OneOf,
     Only,
     ResourceList,
     Shape,
     Text,
+    Wish,
     ignored,
     kept,
     refused,
@@ -29,7 +30,7 @@ NO_MOUNT: Final = "processes see the machine's own files; use a path of the mach
 NO_API: Final = "there is no Kubernetes API to give access to"
 NO_NETWORK: Final = "pods share the machine's network"
 _PORT: Final = Integer(1, 65_535)
-_NUMBER_OR_NAME: Final = Anything("port number")
+_NUMBER_OR_NAME: Final = NumberOrName("a port from 1 to 65535, or the name of one", 1, 65_535)
 _SECONDS: Final = Integer(0, 86_400)
 
 _ENV_SOURCE: Final = Shape(
@@ -41,7 +42,7 @@ _ENV_SOURCE: Final = Shape(
 )
 _ENV: Final = Shape(
     (
-        used("name", Text(re.compile(r"^[^=\0]+$"), "a name without '='"), required=True),
+        used("name", Text(re.compile(r"^[^=\0]+\Z"), "a name without '='"), required=True),
         used("value", Text()),
         used("valueFrom", _ENV_SOURCE),
     ),
@@ -90,7 +91,7 @@ _RESOURCES: Final = Shape(
     ),
     "resources",
 )
-_USER: Final = Anything("user id or name")
+_USER: Final = NumberOrName("an id from 0 to 4294967294, or a name", 0, 2**32 - 2)
 _IDENTITY: Final = (
     used("runAsUser", _USER),
     used("runAsGroup", _USER),
@@ -151,7 +152,7 @@ CONTAINER: Final = Shape(
     ),
     "container",
 )
-_SELECTOR_TERM: Final = Shape(
+_SELECTOR_TERM: Final = Expression(
     (
         used("key", LABEL_KEY, required=True),
         used("operator", OneOf(("In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt")), required=True),
@@ -195,6 +196,19 @@ _POD_AFFINITY: Final = Shape(
         ),
     ),
     "pod affinity",
+)
+_SPREAD: Final = Shape(
+    (
+        used("topologyKey", LABEL_KEY, required=True),
+        used("maxSkew", Integer(1), required=True),
+        used("whenUnsatisfiable", Wish(("DoNotSchedule", "ScheduleAnyway"), "ScheduleAnyway"), required=True),
+        used("labelSelector", LABEL_SELECTOR),
+        used("minDomains", Integer(1)),
+        used("nodeAffinityPolicy", Only(("Honor",), "the scheduler counts the domains that the pod's affinity allows")),
+        used("nodeTaintsPolicy", Only(("Ignore",), "taints do not decide which domains count")),
+        *refused("matchLabelKeys", "list the labels in labelSelector"),
+    ),
+    "topology spread constraint",
 )
 _TOLERATION: Final = Shape(
     (
@@ -240,7 +254,7 @@ POD_SPEC: Final = Shape(
         *refused("nodeName", "use nodeSelector with kubernetes.io/hostname, so that the scheduler keeps the books"),
         *refused("activeDeadlineSeconds", "set it on a Job"),
         *refused("resources resourceClaims readinessGates", "not built"),
-        *refused("topologySpreadConstraints", "use podAntiAffinity"),
+        used("topologySpreadConstraints", Listing(_SPREAD)),
         *ignored("serviceAccountName serviceAccount automountServiceAccountToken imagePullSecrets", NO_API),
         *ignored("enableServiceLinks", NO_API),
         *ignored("dnsPolicy dnsConfig hostAliases hostname subdomain setHostnameAsFQDN", NO_NETWORK),

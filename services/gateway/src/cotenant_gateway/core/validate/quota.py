@@ -1,12 +1,12 @@
 """ElasticQuotas beside each other, judged by the rules that the quota service shares."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from cotenant_common.model.quota import validate
-from cotenant_common.model.quota.spec import BUILT_IN, Problem, QuotaSpec, parse_quota
+from cotenant_common.model.quota.spec import Problem, QuotaSpec, parse_quota
 from cotenant_gateway.core.validate.schema import Path, Report
 
 Manifest = Mapping[str, Any]
@@ -31,31 +31,28 @@ def check_shape(manifest: Manifest, report: Report) -> None:
 
 
 def check_quota(
-    manifest: Manifest, quotas: Mapping[str, QuotaSpec], old: Manifest | None, report: Report, charged: Charged
+    manifest: Manifest, quotas: Sequence[QuotaSpec], old: Manifest | None, report: Report, charged: Charged
 ) -> None:
     """``quotas`` hold this one and all others as they would stand; ``old`` is what it was."""
     new, problems = parse_quota(manifest)
     _tell(problems, report)
     if new is None:
         return
-    twin = quotas.get(new.name)
-    if twin is not None and twin.namespace != new.namespace:
-        report.error(("metadata", "name"), f"quota {new.name} exists in namespace {twin.namespace}; names are shared")
+    twin = next((one for one in quotas if one.name == new.name and one.namespace != new.namespace), None)
+    if twin is not None:
+        message = f"namespace {twin.namespace} has a quota {new.name} already, and pods name quotas without a namespace"
+        report.error(("metadata", "name"), message)
         return
     before = parse_quota(old)[0] if old is not None else None
-    others = {name: spec for name, spec in quotas.items() if name != new.name}
+    others = {one.name: one for one in quotas if one.name != new.name}
     existing = others | ({new.name: before} if before is not None else {})
     _tell(validate.check_apply(existing, new, used=charged.used, bound_pods=charged.pods), report)
 
 
-def check_delete(name: str, quotas: Mapping[str, QuotaSpec], pods: int) -> str | None:
+def check_delete(name: str, quotas: Sequence[QuotaSpec], pods: int) -> str | None:
     """Why the quota must stay, or None."""
-    problems = validate.check_delete(quotas, name, bound_pods=pods)
+    problems = validate.check_delete({one.name: one for one in quotas}, name, bound_pods=pods)
     return problems[0].message if problems else None
-
-
-def is_built_in(name: str) -> bool:
-    return name in BUILT_IN
 
 
 def _tell(problems: tuple[Problem, ...] | list[Problem], report: Report) -> None:

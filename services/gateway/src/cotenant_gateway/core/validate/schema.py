@@ -9,10 +9,14 @@ from typing import Any, Final, Protocol
 
 from cotenant_common.model import resources
 from cotenant_common.model.quantity import QuantityError, parse_quantity
+from cotenant_gateway.core.strict_json import is_unicode
 
 Path = tuple[str | int, ...]
 
-_PLAIN_KEY: Final = re.compile(r"^[A-Za-z][A-Za-z0-9_-]*$")
+MAX_ERRORS: Final = 100
+MAX_AMOUNT: Final = 2**53
+"""9 PB, or 9·10¹² cores: beyond it sums leave 64 bits, and readers in JavaScript lose digits."""
+_PLAIN_KEY: Final = re.compile(r"^[A-Za-z][A-Za-z0-9_-]*\Z")
 
 
 class Decision(StrEnum):
@@ -37,6 +41,11 @@ class Report:
 
     errors: list[Problem] = field(default_factory=list)
     warnings: list[Problem] = field(default_factory=list)
+
+    @property
+    def full(self) -> bool:
+        """Nobody reads on, and finding similar names for each of 100,000 wrong ones would hold up everybody."""
+        return len(self.errors) >= MAX_ERRORS
 
     def error(self, path: Path, message: str) -> None:
         self.errors.append(Problem(path, message))
@@ -89,7 +98,7 @@ class Text:
             report.error(path, f"expected {self.what}, got {quote(value)}{hint}")
         elif len(value) > self.max_length:
             report.error(path, f"expected at most {self.max_length} characters, got {len(value)}")
-        elif "\0" in value or (self.form and not self.form.match(value)):
+        elif "\0" in value or not is_unicode(value) or (self.form and not self.form.match(value)):
             report.error(path, f"expected {self.what}, got {quote(value)}")
 
     def describe(self) -> str:
@@ -112,6 +121,24 @@ class Integer:
 
 
 @dataclass(frozen=True, slots=True)
+class NumberOrName:
+    what: str
+    low: int
+    high: int
+
+    def check(self, value: Any, path: Path, report: Report) -> None:
+        if isinstance(value, int) and not isinstance(value, bool):
+            good = self.low <= value <= self.high
+        else:
+            good = isinstance(value, str) and bool(value) and "\0" not in value and is_unicode(value)
+        if not good:
+            report.error(path, f"expected {self.what}, got {quote(value)}")
+
+    def describe(self) -> str:
+        return self.what
+
+
+@dataclass(frozen=True, slots=True)
 class Flag:
     def check(self, value: Any, path: Path, report: Report) -> None:
         if not isinstance(value, bool):
@@ -129,6 +156,22 @@ class OneOf:
         if value not in self.values:
             hint = did_you_mean(value, self.values)
             report.error(path, f"expected {' or '.join(self.values)}, got {quote(value)}{hint}")
+
+    def describe(self) -> str:
+        return ", ".join(self.values)
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """One of several words, of which one is only a preference: whoever relies on it should hear that."""
+
+    values: tuple[str, ...]
+    soft: str
+
+    def check(self, value: Any, path: Path, report: Report) -> None:
+        OneOf(self.values).check(value, path, report)
+        if value == self.soft:
+            report.warn(path, f"{self.soft} is a preference among nodes that fit, not a promise")
 
     def describe(self) -> str:
         return ", ".join(self.values)
@@ -185,6 +228,8 @@ class Count:
 class ResourceList:
     """Quantities by resource name, exact."""
 
+    most: int = MAX_AMOUNT
+
     def check(self, value: Any, path: Path, report: Report) -> None:
         if not isinstance(value, Mapping):
             report.error(path, f"expected quantities by resource name, got {quote(value)}")
@@ -198,9 +243,12 @@ class ResourceList:
             return
         try:
             exact = parse_quantity(amount)
-            resources.parse(name, amount)
+            whole = resources.parse(name, amount)
         except QuantityError as problem:
             report.error(path, str(problem))
+            return
+        if whole > self.most:
+            report.error(path, f"expected at most {resources.render(name, self.most)}, got {amount}")
             return
         if name not in KNOWN_RESOURCES and "/" not in name and not name.startswith("hugepages-"):
             report.error(path, f"unknown resource{did_you_mean(name, KNOWN_RESOURCES)}; extended ones have a domain")
@@ -253,6 +301,8 @@ class Listing:
         if len(value) < self.least:
             report.error(path, f"expected at least {self.least} item{'s' if self.least > 1 else ''}, got {len(value)}")
         for at, entry in enumerate(value):
+            if report.full:
+                return
             self.item.check(entry, (*path, at), report)
         if self.unique:
             self._check_unique(value, self.unique, path, report)
@@ -306,6 +356,8 @@ class Shape:
             return
         known = {f.name: f for f in self.fields}
         for name, entry in value.items():
+            if report.full:
+                return
             here = (*path, name)
             if name not in known:
                 report.error(here, f"unknown field{did_you_mean(name, known)}")
@@ -332,7 +384,7 @@ def _apply(f: Field, value: Any, path: Path, report: Report) -> None:
 
 
 def did_you_mean(name: Any, known: Iterable[str]) -> str:
-    close = get_close_matches(str(name), list(known), n=1, cutoff=0.6)
+    close = get_close_matches(str(name)[:80], list(known), n=1, cutoff=0.6)
     return f"; did you mean {close[0]!r}?" if close else ""
 
 
