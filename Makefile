@@ -49,6 +49,8 @@ fmt: setup
 
 docs: setup
 	$(BIN)/cotenant contracts write
+	$(BIN)/python -m cotenant_gateway.docs docs
+	$(BIN)/python -m cotenant_simulator.documents docs/scenarios.md
 
 lock: $(BIN)/uv
 	$(BIN)/uv pip compile --quiet --universal --generate-hashes --python-version 3.11 --no-emit-index-url --no-header --upgrade requirements/runtime.in -o requirements/runtime.txt

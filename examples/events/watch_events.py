@@ -14,7 +14,7 @@ async def main(home: Path) -> None:
     connection = await nats.connect(url, token=(home / "nats-token").read_text().strip())
     async for message in (await connection.subscribe("cotenant.v1.evt.>")).messages:
         kind, event = (message.headers or {}).get("ce-type"), msgpack.unpackb(message.data)
-        print(kind, event["object"], event["reason"] or "", event["message"], flush=True)
+        print(kind, event["object"], event.get("reason") or "", event.get("message", ""), flush=True)
 
 
 if __name__ == "__main__":

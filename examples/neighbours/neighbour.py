@@ -92,7 +92,7 @@ class Greedy:
     def __call__(self, number: int) -> bytes:
         held = len(self.held) * BALLOON_STEP_BYTES
         if held + BALLOON_STEP_BYTES <= self.balloon_bytes:
-            chunk = mmap.mmap(-1, BALLOON_STEP_BYTES)
+            chunk = mmap.mmap(-1, BALLOON_STEP_BYTES, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
             for page in range(0, BALLOON_STEP_BYTES, mmap.PAGESIZE):
                 chunk[page] = 1
             self.held.append(chunk)

@@ -1,5 +1,6 @@
 """bench, contracts, config, version: for those who build on it."""
 
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -78,19 +79,27 @@ def bench_agent(
         return _report(agent.measure(pods, seconds, shown.say), output)
 
 
+class Mix(StrEnum):
+    ONE = "one"
+    TEMPLATES = "templates"
+    DISTINCT = "distinct"
+
+
 def bench_scheduler(
-    nodes: Annotated[int, typer.Option(min=1)] = 100,
-    pods: Annotated[int, typer.Option(min=1)] = 1000,
+    nodes: Annotated[int, typer.Option(min=1)] = 1000,
+    pods: Annotated[int, typer.Option(min=1)] = 2000,
+    mix: Annotated[Mix, typer.Option(help="Pods of one shape, of twenty, or all different.")] = Mix.TEMPLATES,
     noisy: Annotated[
         bool, typer.Option("--noisy", help="With pods that fit nowhere, endings and node reports.")
     ] = False,
+    runs: Annotated[int, typer.Option(min=1, help="The figures are the median of so many.")] = 3,
     output: Output = Format.TABLE,
 ) -> int:
     """Decisions per second of the scheduling cycle, without a bus."""
     from cotenant.bench import scheduler  # noqa: PLC0415
 
-    with progress(f"placing {pods} pods on {nodes} nodes"):
-        return _report(scheduler.measure(nodes, pods, noisy=noisy), output)
+    with progress(f"placing {pods} pods on {nodes} nodes") as shown:
+        return _report(scheduler.measure(nodes, pods, mix.value, noisy=noisy, runs=runs, say=shown.say), output)
 
 
 Root = Annotated[Path, typer.Option("--root", help="Root of the repository.")]

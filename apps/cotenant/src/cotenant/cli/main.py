@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from cotenant.cli import control, develop, insight, lifecycle, objects, session, work
+from cotenant.cli import control, develop, insight, lifecycle, objects, scenarios, session, work
 from cotenant.errors import CotenantError, ExitStatus
 
 app = typer.Typer(
@@ -18,7 +18,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for module in (lifecycle, objects, work, insight, control, develop):
+for module in (lifecycle, objects, work, insight, control, scenarios, develop):
     module.register(app)
 
 

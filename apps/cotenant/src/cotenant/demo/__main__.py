@@ -11,7 +11,7 @@ from cotenant.errors import CotenantError
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="cotenant demo", description="Show co-location and measure it.")
-    parser.add_argument("--rounds", type=int, default=3, help="rounds over all four arms")
+    parser.add_argument("--rounds", type=int, default=2, help="rounds over all four arms")
     parser.add_argument("--quick", action="store_true", help="one short round; its figures do not hold")
     parser.add_argument("--yes", action="store_true", help="do not ask before root is used")
     parser.add_argument("--seed", type=int, default=1, help="seed of the arrivals")

@@ -11,7 +11,7 @@ from cotenant.demo.groups import ProcessGroups
 from cotenant.demo.plan import Neighbour
 from cotenant.demo.programs import NAMESPACE, Programs, neighbour_pod
 from cotenant.errors import CotenantError, NotFoundError
-from cotenant_agent.cgroup.files import MIN_SHARES, UNLIMITED, Knob
+from cotenant_agent.cgroup.files import DEFAULT_SHARES, MIN_SHARES, UNLIMITED, Knob
 from cotenant_agent.cgroup.tree import CgroupTree
 from cotenant_agent.core.usage import BE
 
@@ -78,6 +78,8 @@ class PlainNeighbours:
             await self.groups.start(neighbour.name, command, self.programs, low=low)
 
     async def stop(self) -> None:
+        # Ending costs CPU too, and memory that is given back costs most: at the smallest weight it takes for ever.
+        self.groups.weigh(DEFAULT_SHARES, "neighbours that have to end")
         await self.groups.stop()
 
     async def admission(self) -> Admission:

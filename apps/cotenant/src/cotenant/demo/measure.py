@@ -68,8 +68,10 @@ def major_faults(pids: Iterable[int], proc: Path = PROC) -> int:
 
 
 def resident_bytes(pid: int, proc: Path = PROC) -> int:
-    with contextlib.suppress(OSError, IndexError):
-        return int((proc / str(pid) / "statm").read_text().split()[1]) * _PAGE_BYTES
+    """Memory that only this process holds: libraries that others map too were not taken from anybody."""
+    with contextlib.suppress(OSError, ValueError):
+        _size, resident, shared, *_rest = (proc / str(pid) / "statm").read_text().split()
+        return (int(resident) - int(shared)) * _PAGE_BYTES
     return 0
 
 

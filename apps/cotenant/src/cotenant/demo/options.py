@@ -16,7 +16,7 @@ class DemoOptions:
     ``quick`` is one short round: enough to see that all works, too little for figures to hold.
     """
 
-    rounds: int = 3
+    rounds: int = 2
     arm_seconds: float = 36.0
     quick: bool = False
     yes: bool = False

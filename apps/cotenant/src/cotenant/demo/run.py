@@ -8,7 +8,7 @@ import secrets
 import signal
 import tempfile
 import time
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
@@ -30,6 +30,7 @@ from cotenant_agent.cgroup.layout import detect_layout
 
 _STACK_TIMEOUT_S: Final = 60.0
 _GRACE_S: Final = 2.0
+_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 _AT_MOST_S: Final = 225.0
 """No new round starts that would end later than this: four minutes less the time to put everything back."""
 _QUICK_TO_SELL: Final = {"COTENANT_PROFILER_WINDOW_S": "5", "COTENANT_PROFILER_RISE_HOLD_S": "4"}
@@ -102,6 +103,7 @@ class _Demo:
             await self._clean_up()
             self.differences += knobs.differences(before, self._settings())
             self._finish()
+            _hand_back_signals()
         if self.interrupted:
             return int(ExitStatus.INTERRUPTED)
         return int(ExitStatus.CHECK_FAILED if self.differences else ExitStatus.DONE)
@@ -115,7 +117,7 @@ class _Demo:
         """The first Ctrl-C ends the run and keeps what was measured; later ones must not end the cleaning up."""
         work = asyncio.create_task(self._measure(), name="demo")
         loop = asyncio.get_running_loop()
-        for number in (signal.SIGINT, signal.SIGTERM):
+        for number in _SIGNALS:
             loop.add_signal_handler(number, self._interrupt, work)
         try:
             await work
@@ -219,7 +221,13 @@ class _Demo:
         """One round of one arm, with the figures that the arm's were pooled from."""
         figures = stats.summarise(segment.arm, [segment], self.session.rates)
         own = {"arm": str(segment.arm), "round": segment.round, "restarts": segment.restarts}
-        return own | result.arm_json(figures)
+        return own | result.arm_json(figures) | {"timeline": [asdict(seen) for seen in segment.observations]}
+
+
+def _hand_back_signals() -> None:
+    loop = asyncio.get_running_loop()
+    for number in _SIGNALS:
+        loop.remove_signal_handler(number)
 
 
 def tail(log: Path, lines: int = 12) -> list[str]:

@@ -156,18 +156,10 @@ AGENT_LOGS: Final = Topic(
     Delivery.QUERY,
     reply=commands.LogsReply,
 )
-SERVICE_STATE: Final = Topic(
-    "service_state",
-    f"{PREFIX}.req.service.state.{{service}}",
-    commands.StateRequest,
-    "gateway",
-    Delivery.QUERY,
-    reply=commands.StateReply,
-)
 
 TOPICS: Final = (
     NODE_USAGE, NODE_SIGNAL, APP_LATENCY, BOUND, POD_EVICT, OBJECT_APPLY, EMERGENCY_USED,
-    SCHEDULER_EXPLAIN, SCHEDULER_WHY_NOT, QUOTA_TREE, AGENT_LOGS, SERVICE_STATE,
+    SCHEDULER_EXPLAIN, SCHEDULER_WHY_NOT, QUOTA_TREE, AGENT_LOGS,
 )  # fmt: skip
 
 EVENTS_PREFIX: Final = f"{PREFIX}.evt"

@@ -140,12 +140,3 @@ class QuotaTreeRequest(Message):
 
 class QuotaTreeReply(Message):
     trees: list[dict[str, Any]]
-
-
-class StateRequest(Message):
-    """``req.<service>.state``: what ``/debug/state`` shows."""
-
-
-class StateReply(Message):
-    service: str
-    state: dict[str, Any]

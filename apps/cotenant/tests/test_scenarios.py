@@ -1,0 +1,57 @@
+import json
+from pathlib import Path
+
+import pytest
+
+from cotenant.cli.main import main
+
+SCENARIO = """\
+apiVersion: cotenant.io/v1
+kind: Scenario
+metadata: {name: small}
+spec:
+  seed: 1
+  duration: 5s
+  objects:
+    - {apiVersion: v1, kind: Node, metadata: {name: n1}, status: {capacity: {cpu: "2", memory: 1Gi, pods: "9"}}}
+    - apiVersion: v1
+      kind: Pod
+      metadata: {name: web}
+      spec: {containers: [{name: main, image: none, resources: {requests: {cpu: "1"}}}]}
+  expect:
+    - {at: end, pod: default/web, phase: PHASE}
+"""
+
+
+def scenario(path: Path, phase: str = "Running") -> str:
+    file = path / "small.yaml"
+    file.write_text(SCENARIO.replace("PHASE", phase))
+    return str(file)
+
+
+def test_json_is_the_whole_outcome_and_the_same_every_time(tmp_path, capsys) -> None:
+    file = scenario(tmp_path)
+    assert main(["simulate", file, "-o", "json"]) == 0
+    first = capsys.readouterr().out
+    assert json.loads(first)["pods"]["default/web"]["node"] == "n1"
+    assert main(["simulate", file, "-o", "json"]) == 0
+    assert capsys.readouterr().out == first
+
+
+def test_a_failed_expectation_is_status_one(tmp_path, capsys) -> None:
+    assert main(["simulate", scenario(tmp_path, "Pending")]) == 1
+    assert "expected phase 'Pending'" in capsys.readouterr().out
+
+
+def test_an_unknown_field_is_named_with_file_and_line(tmp_path, capsys) -> None:
+    file = tmp_path / "typo.yaml"
+    file.write_text(SCENARIO.replace("duration", "duratoin"))
+    assert main(["simulate", str(file)]) == 3
+    message = capsys.readouterr().err
+    assert "typo.yaml:6" in message
+    assert "duratoin" in message
+
+
+@pytest.mark.parametrize("options", [["--seed", "1", "--seeds", "2"], ["--seeds", "2", "-o", "json"]])
+def test_options_that_contradict_each_other_are_bad_input(tmp_path, options) -> None:
+    assert main(["simulate", scenario(tmp_path), *options]) == 3
