@@ -28,7 +28,7 @@ from pathlib import Path
 COUNTER = struct.Struct("<QQQ")
 """Units done, CPU time in nanoseconds, pid; little-endian, so that any program can read it."""
 MIB = 1024 * 1024
-BALLOON_STEP_BYTES = 64 * MIB
+BALLOON_STEP_BYTES = 4 * MIB
 FSYNC_BYTES = 2 * MIB
 FSYNC_EVERY_UNITS = 5
 

@@ -57,6 +57,7 @@ class Rig:
 
 def test_the_cap_follows_services_down_at_once_and_up_by_tenths():
     rig = Rig()
+    rig.enforcer.idle_class = False
     rig.node.sampler.rates = dict(LOAD)
     rig.seconds(3)
     assert rig.quota == (3_800 - 1_000 - 200) * 100
@@ -200,3 +201,14 @@ def test_a_group_that_the_kernel_will_not_give_up_is_tried_again_later():
     placed = rig.place("web", cpu="1")
     assert rig.enforcer.remove(placed.uid) is False
     assert placed.uid in rig.enforcer.pods
+
+
+def test_best_effort_may_carry_over_what_services_kept_it_from_using():
+    rig = Rig()
+    rig.node.sampler.rates = dict(LOAD)
+    rig.seconds(3)
+    assert rig.read("n1/be", Knob.CPU_BURST) == 50_000
+    rig.node.sampler.rates = LOAD | {"node": 3_950, "ls": 3_700}
+    rig.seconds(2)
+    assert 0 < rig.quota < 50_000
+    assert rig.read("n1/be", Knob.CPU_BURST) == rig.quota

@@ -3,6 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cotenant_agent.core.suppress import (
+    IDLE_CLASS_RAISE_PERCENT,
     Cpu,
     SuppressInputs,
     be_target,
@@ -26,6 +27,10 @@ def target(node, non_be, be, *, capacity=20, threshold=70, **more):
     )
     found = be_target(inputs)
     return None if found is None else found.limit_milli
+
+
+def test_a_raise_in_the_idle_class_takes_larger_steps():
+    assert next_quota_us(10 * 100_000, 80 * CORE, 80 * CORE, IDLE_CLASS_RAISE_PERCENT) == 50 * 100_000
 
 
 def test_a_pod_of_unknown_class_counts_as_latency_sensitive():

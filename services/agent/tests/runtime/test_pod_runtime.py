@@ -178,6 +178,14 @@ async def test_limits_and_scheduling_reach_the_process(bench: Bench) -> None:
 
 
 @needs_root
+async def test_the_shim_of_a_pod_that_gives_way_does_so_and_the_workload_keeps_its_weight(bench: Bench) -> None:
+    (started,) = await bench.runtime.start(replace(pod(sh("sleep 60")), gives_way=True))
+    assert os.getpriority(os.PRIO_PROCESS, started.shim_pid) == 19
+    assert started.pid is not None
+    assert os.getpriority(os.PRIO_PROCESS, started.pid) == max(os.getpriority(os.PRIO_PROCESS, 0), 0)
+
+
+@needs_root
 async def test_command_runs_as_the_stated_user(bench: Bench) -> None:
     nobody = pwd.getpwnam("nobody")
     (found,) = await bench.runtime.start(pod(sh("id -u; id -g; id -G; echo $USER", run_as_user="nobody")))

@@ -152,7 +152,7 @@ def down(
 
 
 def demo(
-    rounds: Annotated[int, typer.Option(min=1, help="Rounds over all four arms.")] = 3,
+    rounds: Annotated[int, typer.Option(min=1, help="Rounds over all four arms.")] = 2,
     quick: Annotated[bool, typer.Option("--quick", help="One short round; its figures do not hold.")] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask before root is used.")] = False,
     seed: Annotated[int, typer.Option(help="Seed of the arrivals.")] = 1,

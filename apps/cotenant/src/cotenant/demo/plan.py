@@ -81,7 +81,7 @@ def neighbours(cores: int) -> tuple[Neighbour, ...]:
 def neighbour_milli(cores: int) -> int:
     """Each uses up to a core. Small requests give a small machine several to admit; a large one would get hundreds."""
     if cores <= 4:
-        return 300
+        return 200
     return 600 if cores <= 16 else 900
 
 

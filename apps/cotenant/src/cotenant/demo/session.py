@@ -69,9 +69,10 @@ class Session:
             if segment.number % len(Arm) == 0 and not self._has_time_for(segment.round, begun_s):
                 self.say(f"time is nearly used up: no round {segment.round}")
                 break
-            # Once a round, and here, since it fills the machine as that arm does.
-            if segment.arm is Arm.UNCONTROLLED:
-                await self._calibrate_units(segment.round, pids)
+            # Twice a round, since the speed of a virtual machine drifts: before the arm that fills the machine without
+            # control, and before the one whose work is judged.
+            if segment.arm in (Arm.UNCONTROLLED, Arm.COTENANT):
+                await self._calibrate_units(segment.number, pids)
             await self._measure(segment, drivers[segment.arm], pids)
 
     def _has_time_for(self, number: int, begun_s: float) -> bool:
@@ -136,7 +137,7 @@ class Session:
         )
 
     async def _calibrate_units(self, number: int, pids: Pids) -> None:
-        """In every round, since the speed of a virtual machine changes: all figures of batch work rest on this."""
+        """Often, since the speed of a virtual machine changes: all figures of batch work rest on this."""
         batch = plan.calibrators(self.cores)
         # The service idles meanwhile, so a weight like its own takes nothing from it.
         equal = equal_shares(self.layout, self.stack_root, 1)

@@ -67,6 +67,7 @@ class PodPlan:
             containers=tuple(_confined(container, how, oom) for container in self.containers),
             labels=self.pod.labels,
             annotations=self.pod.annotations,
+            gives_way=self.pod.qos is QosClass.BE,
         )
 
 

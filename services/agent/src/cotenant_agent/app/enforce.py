@@ -387,14 +387,20 @@ class Enforcer:
 
     def _write_quota(self, limit: CpuLimit, now_ms: int) -> None:
         tree = self.ports.tree
-        current = None if tree is None else tree.read(self.group(BE), Knob.CPU_QUOTA)
-        if current is None:
+        if tree is None or (current := tree.read(self.group(BE), Knob.CPU_QUOTA)) is None:
             return
         wanted: int | None = UNLIMITED
         if limit.limit_milli is not None:
-            wanted = suppress.next_quota_us(int(current), limit.limit_milli, self.capacity_milli)
+            raise_percent = suppress.IDLE_CLASS_RAISE_PERCENT if self.idle_class else suppress.RAISE_PERCENT
+            wanted = suppress.next_quota_us(int(current), limit.limit_milli, self.capacity_milli, raise_percent)
         if wanted is not None and wanted != current:
-            self._apply([KnobChange(self.group(BE), Knob.CPU_QUOTA, wanted, limit.message)], now_ms)
+            quota = KnobChange(self.group(BE), Knob.CPU_QUOTA, wanted, limit.message)
+            burst = KnobChange(self.group(BE), Knob.CPU_BURST, suppress.burst_us(wanted), "unused share carries over")
+            # A burst above the quota is refused, so it shrinks before the quota and grows after it.
+            carried = tree.read(self.group(BE), Knob.CPU_BURST)
+            shrinks = carried is not None and UNLIMITED < wanted < int(carried)
+            for change in (burst, quota) if shrinks else (quota, burst):
+                self._apply([change], now_ms)
 
     def _be_cpus(self, limit_milli: int | None) -> tuple[int, ...]:
         """Cpus BE may use: everything but LSE cores, or under the cpuset policy as many as the limit allows."""

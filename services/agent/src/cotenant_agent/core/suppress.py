@@ -10,6 +10,12 @@ from typing import Final
 QUOTA_US_PER_MILLI: Final = 100
 MIN_QUOTA_US: Final = 2_000
 MIN_CPUS: Final = 2
+RAISE_PERCENT: Final = 10
+IDLE_CLASS_RAISE_PERCENT: Final = 50
+"""In the idle class a raise that is too high costs a service nothing; room left unused for seconds does."""
+BURST_US: Final = 50_000
+"""What a period may carry over: while a service holds the cpus BE cannot use its share, and without a burst that share
+expires with the period, so BE would stay some percent below its limit for ever."""
 UNLIMITED: Final = -1
 
 
@@ -58,8 +64,10 @@ def be_target(inputs: SuppressInputs) -> SuppressTarget | None:
     )
 
 
-def next_quota_us(current_us: int, limit_milli: int, capacity_milli: int) -> int | None:
-    """The quota to write, or None to leave it. Cuts apply at once, raises by at most a tenth of capacity a step."""
+def next_quota_us(
+    current_us: int, limit_milli: int, capacity_milli: int, raise_percent: int = RAISE_PERCENT
+) -> int | None:
+    """The quota to write, or None to leave it. Cuts apply at once, raises by ``raise_percent`` of capacity a step."""
     capacity_us = capacity_milli * QUOTA_US_PER_MILLI
     wanted = max(limit_milli * QUOTA_US_PER_MILLI, MIN_QUOTA_US)
     if current_us == UNLIMITED:
@@ -69,7 +77,12 @@ def next_quota_us(current_us: int, limit_milli: int, capacity_milli: int) -> int
     # Less than a percent of the node is noise, except at the floor, where BE must really arrive.
     if abs(wanted - current_us) * 100 < capacity_us and wanted != MIN_QUOTA_US:
         return None
-    return min(wanted, current_us + capacity_us // 10)
+    return min(wanted, current_us + capacity_us * raise_percent // 100)
+
+
+def burst_us(quota_us: int) -> int:
+    """The kernel takes a burst up to the quota, and none is needed without a limit."""
+    return 0 if quota_us == UNLIMITED else min(BURST_US, quota_us)
 
 
 def next_cpu_count(limit_milli: int, current_count: int, total_cpus: int) -> int:

@@ -81,6 +81,8 @@ class PodLaunch:
     containers: tuple[ContainerLaunch, ...]
     labels: Mapping[str, str] = field(default_factory=dict)
     annotations: Mapping[str, str] = field(default_factory=dict)
+    gives_way: bool = False
+    """Its shims, too, run at the lowest weight: starting batch must not cost a service a slice."""
 
     def container(self, name: str) -> ContainerLaunch:
         for container in self.containers:

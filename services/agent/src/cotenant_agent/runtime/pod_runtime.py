@@ -228,7 +228,8 @@ class PodRuntime:
         self, launch: PodLaunch, container: str, spec: dict[str, Any], directory: Path, extra_s: float
     ) -> dict[str, Any]:
         error_log = directory / "shim.log"
-        spawned = spawn.spawn_shim(self._shim(), (f"{launch.namespace}/{launch.name}", container), spec, error_log)
+        title = (f"{launch.namespace}/{launch.name}", container)
+        spawned = spawn.spawn_shim(self._shim(), title, spec, error_log, gives_way=launch.gives_way)
         self._shims.append(spawned.pid)
         try:
             return await spawn.answer(spawned, error_log, self._settings.start_timeout_s + extra_s)

@@ -46,13 +46,18 @@ def prepare(
         "groups": list(run_as.groups),
         "cgroup_procs": list(container.cgroup_procs),
         "oom_score_adj": container.oom_score_adj,
-        "nice": container.nice,
+        "nice": _own_nice() if container.nice is None else container.nice,
         "sched_idle": container.sched_idle,
         "cpus": list(container.cpus),
         "rlimits": [[limit.name, limit.soft, limit.hard] for limit in container.rlimits],
         "umask": container.umask,
     }
     return Prepared(run_as, process)
+
+
+def _own_nice() -> int:
+    """Ours, unless that is a favour: a workload inherits what we are held to and not what we were given."""
+    return max(os.getpriority(os.PRIO_PROCESS, 0), 0)
 
 
 def check_name(field: str, value: str) -> str:

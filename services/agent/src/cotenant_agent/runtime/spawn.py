@@ -6,6 +6,7 @@ import fcntl
 import json
 import os
 import py_compile
+import shutil
 import signal
 import sys
 from collections.abc import Mapping
@@ -20,6 +21,7 @@ _SPEC_FD = 3
 _REPLY_FD = 4
 _ABOVE_THE_SHIMS = 10
 _CHUNK_BYTES = 65536
+_NICE = shutil.which("nice", path="/usr/bin:/bin")
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,8 +50,14 @@ def compile_shim(directory: Path) -> Path:
     return directory / "shim"
 
 
-def spawn_shim(shim: Path, title: tuple[str, str], spec: Mapping[str, Any], error_log: Path) -> Spawned:
+def spawn_shim(
+    shim: Path, title: tuple[str, str], spec: Mapping[str, Any], error_log: Path, *, gives_way: bool = False
+) -> Spawned:
     """`title` is all that ps shows. posix_spawn copies no memory map, so its cost does not grow with the agent."""
+    command = [sys.executable, "-I", "-S", "-E", "-X", "utf8", str(shim), *title]
+    if gives_way and _NICE is not None:
+        # Starting an interpreter takes some 20 ms of CPU, so the weight must be gone before it begins.
+        command = [_NICE, "-n", "19", *command]
     try:
         spec_fd = _spec_file(spec)
         reply_r, reply_w = os.pipe()
@@ -59,8 +67,8 @@ def spawn_shim(shim: Path, title: tuple[str, str], spec: Mapping[str, Any], erro
     sources = [fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, _ABOVE_THE_SHIMS) for fd in (spec_fd, reply_w)]
     try:
         pid = os.posix_spawn(
-            sys.executable,
-            [sys.executable, "-I", "-S", "-E", "-X", "utf8", str(shim), *title],
+            command[0],
+            command,
             {"PATH": "/usr/bin:/bin"},
             file_actions=[
                 (os.POSIX_SPAWN_OPEN, 0, "/dev/null", os.O_RDONLY, 0),

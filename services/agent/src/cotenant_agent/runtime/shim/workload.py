@@ -63,8 +63,9 @@ def set_scheduling(spec: Fields) -> None:
     if spec["cpus"]:
         os.sched_setaffinity(0, spec["cpus"])
     present = os.getpriority(os.PRIO_PROCESS, 0)
-    wanted = max(present, 0) if spec["nice"] is None else spec["nice"]
-    if wanted != present:
+    wanted = spec["nice"]
+    # Only root may take back the weight that a shim gave away; without root the pod stays as low as its shim.
+    if wanted > present or (wanted < present and os.geteuid() == 0):
         os.setpriority(os.PRIO_PROCESS, 0, wanted)
     if spec["sched_idle"]:
         os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
