@@ -89,3 +89,12 @@ def test_memory_over_grant_is_not_made_up_for_by_modest_neighbours():
     over = stats.memory_over_grant({"greedy": 900, "modest": 10}, {"greedy": 100, "modest": 100})
 
     assert over == 800
+
+
+def test_the_arms_that_hold_nothing_back_tell_what_a_core_second_can_do(build):
+    done = ((Arm.UNCONTROLLED, 80), (Arm.WEIGHTS, 90), (Arm.COTENANT, 500))
+    segments = [build.segment(arm=arm, work={"hash": Work(units, 1.0)}) for arm, units in done]
+
+    pooled = stats.full_machine_work({"hash": Work(100, 1.0)}, segments)
+
+    assert stats.unit_rates(pooled) == {"hash": 90.0}

@@ -221,7 +221,9 @@ class _Demo:
         """One round of one arm, with the figures that the arm's were pooled from."""
         figures = stats.summarise(segment.arm, [segment], self.session.rates)
         own = {"arm": str(segment.arm), "round": segment.round, "restarts": segment.restarts}
-        return own | result.arm_json(figures) | {"timeline": [asdict(seen) for seen in segment.observations]}
+        work = {kind: {"units": done.units, "cpu_s": round(done.cpu_s, 3)} for kind, done in segment.work.items()}
+        seen = {"work": work, "timeline": [asdict(each) for each in segment.observations]}
+        return own | result.arm_json(figures) | seen
 
 
 def _hand_back_signals() -> None:

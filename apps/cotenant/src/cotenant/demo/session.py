@@ -54,7 +54,7 @@ class Session:
 
     @property
     def rates(self) -> dict[str, float]:
-        return stats.unit_rates(self.calibrated)
+        return stats.unit_rates(stats.full_machine_work(self.calibrated, self.segments))
 
     def arms(self) -> dict[Arm, stats.ArmResult]:
         measured = {segment.arm for segment in self.segments}
@@ -69,9 +69,9 @@ class Session:
             if segment.number % len(Arm) == 0 and not self._has_time_for(segment.round, begun_s):
                 self.say(f"time is nearly used up: no round {segment.round}")
                 break
-            # Twice a round, since the speed of a virtual machine drifts: before the arm that fills the machine without
-            # control, and before the one whose work is judged.
-            if segment.arm in (Arm.UNCONTROLLED, Arm.COTENANT):
+            # Twice a round, since the speed of a virtual machine drifts, and never right before the arm that is admitted
+            # by room: a node that was just full has nothing to sell.
+            if segment.arm in (Arm.UNCONTROLLED, Arm.ALONE):
                 await self._calibrate_units(segment.number, pids)
             await self._measure(segment, drivers[segment.arm], pids)
 

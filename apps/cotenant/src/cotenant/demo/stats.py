@@ -117,6 +117,16 @@ def unit_rates(calibrated: Mapping[str, Work]) -> dict[str, float]:
     return {kind: work.units / work.cpu_s for kind, work in calibrated.items() if work.cpu_s > 0}
 
 
+def full_machine_work(calibrated: Mapping[str, Work], segments: Iterable[SegmentResult]) -> dict[str, Work]:
+    """All work that was done with every core busy: the calibrations and the arms in which nothing holds batch back.
+
+    The arms weigh most, and rightly so: they stand as close in time to the arm that is judged as anything can, on a
+    machine whose speed drifts, and their neighbours share the caches with the service as that arm's do.
+    """
+    unheld = [segment.work for segment in segments if segment.arm in (Arm.UNCONTROLLED, Arm.WEIGHTS)]
+    return total_work([calibrated, *unheld])
+
+
 def work_core_seconds(work: Mapping[str, Work], rates: Mapping[str, float]) -> float:
     """Units of different kinds on one scale: the core-seconds they would have taken at the calibrated rate."""
     return sum(done.units / rates[kind] for kind, done in work.items() if kind in rates)
