@@ -69,8 +69,8 @@ class Session:
             if segment.number % len(Arm) == 0 and not self._has_time_for(segment.round, begun_s):
                 self.say(f"time is nearly used up: no round {segment.round}")
                 break
-            # Twice a round, since the speed of a virtual machine drifts, and never right before the arm that is admitted
-            # by room: a node that was just full has nothing to sell.
+            # Twice a round, since the speed of a virtual machine drifts, and never right before the arm that is
+            # admitted by room: a node that was just full has nothing to sell.
             if segment.arm in (Arm.UNCONTROLLED, Arm.ALONE):
                 await self._calibrate_units(segment.number, pids)
             await self._measure(segment, drivers[segment.arm], pids)
