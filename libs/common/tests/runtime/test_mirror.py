@@ -8,9 +8,9 @@ from cotenant_common.bus.memory_bus import MemoryServer
 from cotenant_common.contracts import codec
 from cotenant_common.contracts.buckets import NODES
 from cotenant_common.contracts.messages.state import NodeInventory
-from cotenant_common.runtime.mirror import BucketMirror, MirrorNotReadyError
+from cotenant_common.runtime.mirror import BucketMirror, MirrorNotReadyError, wait_for_snapshots
 from cotenant_common.testing.builders import node_inventory
-from cotenant_common.testing.context import memory_server
+from cotenant_common.testing.context import memory_server, service_context
 from cotenant_common.testing.virtual_loop import in_virtual_time
 
 Change = tuple[str, bool, bool]
@@ -135,3 +135,17 @@ async def test_waiting_for_a_revision_gives_up_in_time() -> None:
     async with mirrored.running() as mirror:
         await mirror.wait_ready()
         assert not await mirror.wait_revision(99, timeout_s=1)
+
+
+@in_virtual_time
+async def test_a_service_that_lacks_a_snapshot_says_which_and_goes_on_waiting() -> None:
+    scene = Mirrored()
+    context = service_context(scene.server, "quota")
+    mirror = BucketMirror(await context.bus.bucket(NODES), NodeInventory)
+    waiting = asyncio.create_task(wait_for_snapshots([mirror], context.health, context.log))
+    await asyncio.sleep(100)
+    assert not waiting.done()
+    assert "cotenant-nodes" in context.health.snapshot().reason
+    running = asyncio.create_task(mirror.run())
+    await waiting
+    running.cancel()

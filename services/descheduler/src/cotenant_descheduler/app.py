@@ -30,7 +30,7 @@ from cotenant_common.model.resources import CPU, MEMORY
 from cotenant_common.runtime import requests
 from cotenant_common.runtime.events import Announcer, event_id
 from cotenant_common.runtime.lease import Lease
-from cotenant_common.runtime.mirror import BucketMirror
+from cotenant_common.runtime.mirror import BucketMirror, wait_for_snapshots
 from cotenant_common.runtime.service import ServiceContext
 from cotenant_descheduler.adapters.load_window import LoadWindow
 from cotenant_descheduler.config import DeschedulerSettings
@@ -106,8 +106,7 @@ class DeschedulerService:
         node.window.add(usage)
 
     async def _loop(self) -> None:
-        for mirror in self._mirrors():
-            await mirror.wait_ready()
+        await wait_for_snapshots(self._mirrors(), self._context.health, self._context.log)
         self._context.health.set_ready(True)
         while True:
             await asyncio.sleep(self._settings.descheduling_interval_ms / 1000)

@@ -29,7 +29,7 @@ from cotenant_common.model.quantity import QuantityError
 from cotenant_common.runtime import requests
 from cotenant_common.runtime.events import Announcer
 from cotenant_common.runtime.lease import Lease
-from cotenant_common.runtime.mirror import BucketMirror, MirrorNotReadyError
+from cotenant_common.runtime.mirror import BucketMirror, wait_for_snapshots
 from cotenant_common.runtime.service import ServiceContext
 from cotenant_profiler.adapters import messages
 from cotenant_profiler.config import ProfilerSettings
@@ -114,14 +114,9 @@ class ProfilerService:
 
     async def _wait_for_snapshots(self) -> None:
         """A pod that is not seen yet would be sold as free room."""
-        for mirror in self._mirrors():
-            while not mirror.ready:
-                try:
-                    await mirror.wait_ready(self._settings.snapshot_timeout_s)
-                except MirrorNotReadyError as error:
-                    self._context.health.set_ready(False, str(error))
-                    self._context.log.warning("snapshot_incomplete", reason=str(error))
-        self._context.health.set_ready(True)
+        context = self._context
+        await wait_for_snapshots(self._mirrors(), context.health, context.log, self._settings.snapshot_timeout_s)
+        context.health.set_ready(True)
 
     async def _take_over(self) -> bool:
         """Continue from what was offered before, and tell what may not have been told. False: try again."""

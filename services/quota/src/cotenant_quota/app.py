@@ -33,7 +33,7 @@ from cotenant_common.model.quota.validate import check_apply
 from cotenant_common.runtime import requests
 from cotenant_common.runtime.events import Announcer, event_id
 from cotenant_common.runtime.lease import Lease
-from cotenant_common.runtime.mirror import BucketMirror, MirrorNotReadyError
+from cotenant_common.runtime.mirror import BucketMirror, wait_for_snapshots
 from cotenant_common.runtime.service import ServiceContext
 from cotenant_quota.adapters import messages
 from cotenant_quota.config import QuotaSettings
@@ -117,14 +117,9 @@ class QuotaService:
 
     async def _wait_for_snapshots(self) -> None:
         """No share is published from a part of the cluster: it would be a cut for the rest."""
-        for mirror in self._mirrors():
-            while not mirror.ready:
-                try:
-                    await mirror.wait_ready(self._settings.snapshot_timeout_s)
-                except MirrorNotReadyError as error:
-                    self._context.health.set_ready(False, str(error))
-                    self._context.log.warning("snapshot_incomplete", reason=str(error))
-        self._context.health.set_ready(True)
+        context = self._context
+        await wait_for_snapshots(self._mirrors(), context.health, context.log, self._settings.snapshot_timeout_s)
+        context.health.set_ready(True)
 
     async def _take_over(self) -> bool:
         """Continue the generations of whoever led before, and tell what they may not have told. False: try again."""

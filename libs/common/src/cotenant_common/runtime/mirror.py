@@ -1,15 +1,16 @@
 """A bucket kept in memory: the snapshot a service decides on, with the revision it stands for."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import aclosing
-from typing import Final, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 from cotenant_common.bus.protocol import Bucket, Entry, SnapshotDone, StoreReset, WatchItem
 from cotenant_common.contracts import codec
 from cotenant_common.contracts.buckets import is_bookkeeping
 from cotenant_common.contracts.messages.base import Message
-from cotenant_common.telemetry.logging import get_logger
+from cotenant_common.runtime.health import Health
+from cotenant_common.telemetry.logging import Logger, get_logger
 
 M = TypeVar("M", bound=Message)
 
@@ -21,6 +22,19 @@ _log = get_logger("mirror")
 
 class MirrorNotReadyError(Exception):
     """The snapshot was not complete in time. Deciding on part of a cluster is worse than not deciding."""
+
+
+async def wait_for_snapshots(
+    mirrors: Iterable["BucketMirror[Any]"], health: Health, log: Logger, timeout_s: float = 30.0
+) -> None:
+    """Until every mirror is complete. Meanwhile the service is not ready, and says which snapshot it lacks."""
+    for mirror in mirrors:
+        while not mirror.ready:
+            try:
+                await mirror.wait_ready(timeout_s)
+            except MirrorNotReadyError as error:
+                health.set_ready(False, str(error))
+                log.warning("snapshot_incomplete", reason=str(error))
 
 
 class BucketMirror(Generic[M]):
