@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 import sys
 from pathlib import Path
 
@@ -18,7 +19,10 @@ async def main(home: Path) -> None:
 
 
 if __name__ == "__main__":
+    default = os.environ.get("COTENANT_HOME") or "~/.local/state/cotenant"
     try:
-        asyncio.run(main(Path(sys.argv[1] if len(sys.argv) > 1 else "~/.local/state/cotenant").expanduser()))
+        asyncio.run(main(Path(sys.argv[1] if len(sys.argv) > 1 else default).expanduser()))
+    except FileNotFoundError as missing:
+        sys.exit(f"no stack runs here: {missing}")
     except KeyboardInterrupt:
         sys.exit(130)

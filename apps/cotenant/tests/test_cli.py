@@ -137,6 +137,25 @@ def test_delete_waits_until_the_object_is_gone(ask, gateway: FakeGateway) -> Non
     assert [asked.method for asked in gateway.asked] == ["DELETE", "GET"]
 
 
+def test_delete_takes_the_others_when_one_is_gone_already(ask, gateway: FakeGateway) -> None:
+    gateway.answers["DELETE /v1/objects/Pod/default/a"] = (404, {"message": "Pod/default/a does not exist"})
+    gateway.answers["DELETE /v1/objects/Pod/default/b"] = (200, {})
+    done = ask("delete", "pod", "a", "b", "--no-wait")
+    assert (done.status, done.out, done.err) == (3, "pod/b deleted\n", "cotenant: Pod/default/a does not exist\n")
+    assert ask("delete", "pod", "a", "b", "--no-wait", "--ignore-not-found").status == 0
+
+
+def test_many_faults_are_counted_rather_than_all_printed(ask, gateway: FakeGateway, tmp_path: Path) -> None:
+    file = tmp_path / "a.yaml"
+    file.write_text("kind: Pod\nmetadata: {name: p}\n")
+    faults = [{"line": 1, "field": f"f{number}", "message": "unknown field"} for number in range(12)]
+    gateway.answers["POST /v1/apply"] = (400, {"error": {"reason": "Invalid", "message": "m", "errors": faults}})
+    done = ask("apply", "-f", str(file))
+    assert done.status == 3
+    assert "f9: unknown field; and 2 more; nothing was changed" in done.err
+    assert "f10" not in done.err
+
+
 def test_run_submits_a_pod_of_the_invoking_user(ask, gateway: FakeGateway, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SUDO_UID", "1234")
     monkeypatch.setenv("SUDO_GID", "4321")
@@ -162,6 +181,15 @@ def test_run_and_wait_prints_the_output_and_fails_with_the_command(ask, gateway:
     assert done.out == "hello\n"
     assert "pod/n failed: exit code 3" in done.err
     assert gateway.asked[-1].method == "DELETE"
+
+
+def test_run_and_wait_says_why_a_command_never_started(ask, gateway: FakeGateway) -> None:
+    gateway.answers["POST /v1/apply"] = (200, {"results": [{"kind": "Pod", "name": "n", "action": "created"}]})
+    gateway.answers["GET /v1/logs/default/n"] = (404, {"message": "no container of this pod was started here"})
+    gateway.pods = [RUNNING | {"name": "n", "phase": "Failed", "message": "command: 'sortt' not found"}]
+    done = ask("run", "--wait", "--name", "n", "--", "sortt")
+    assert (done.status, done.out) == (1, "")
+    assert done.err.endswith("cotenant: pod/n failed: command: 'sortt' not found\n")
 
 
 def test_a_wait_that_finds_no_place_ends_with_status_2(ask, gateway: FakeGateway) -> None:
@@ -193,6 +221,11 @@ def test_explain_prints_counts_and_what_would_help(ask, gateway: FakeGateway) ->
         "    2 × InsufficientResource: batch-cpu 4000 > 900",
         "  would help: ask for 900 or wait",
     ]
+
+
+def test_explain_says_that_a_running_pod_is_not_ready(ask, gateway: FakeGateway) -> None:
+    gateway.answers["GET /v1/explain/default/web"] = (200, {"state": "Running", "pod": {"ready": False}})
+    assert "not ready" in ask("explain", "web").out
 
 
 def test_why_not_that_does_not_fit_has_status_2(ask, gateway: FakeGateway) -> None:
@@ -252,3 +285,18 @@ def test_starting_the_command_line_imports_nothing_heavy() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert (done.stdout, done.stderr) == ("", "")
+
+
+def test_leaving_the_foreground_says_what_stays(cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "home").mkdir()
+    (tmp_path / "home" / "stack.json").write_text("{}")
+    monkeypatch.setattr("cotenant.stack.run.main", lambda *_: 0)
+    done = cli("up", "--foreground")
+    assert (done.status, "`cotenant down` ends them" in done.err) == (0, True)
+
+
+def test_the_events_example_says_in_one_line_that_no_stack_runs(tmp_path: Path) -> None:
+    program = Path(__file__).parents[3] / "examples" / "events" / "watch_events.py"
+    done = subprocess.run([sys.executable, program, tmp_path], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr.count("\n")) == (1, 1)
+    assert done.stderr.startswith("no stack runs here: ")

@@ -61,3 +61,5 @@ def test_amounts_are_quantities() -> None:
     assert parse_amount("cpu", "1.5") == 1500
     with pytest.raises(BadInputError, match="--memory"):
         parse_amount("memory", "lots")
+    with pytest.raises(BadInputError, match="256Mi"):
+        parse_amount("memory", "256m")

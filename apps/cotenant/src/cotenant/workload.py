@@ -79,6 +79,8 @@ def parse_band(text: str | None, qos: QosClass) -> PriorityBand:
 
 def parse_amount(name: str, text: str) -> int:
     """A quantity of cpu or memory in its canonical unit. Raise BadInputError."""
+    if name == "memory" and text.endswith("m"):
+        raise BadInputError(f"--memory: {text} is thousandths of a byte; expected for example {text[:-1]}Mi")
     try:
         return resources.parse(name, text)
     except quantity.QuantityError as error:

@@ -610,7 +610,9 @@ async def test_logs_are_served_in_pages():
         assert (await ask(after=first.cursor)).text == "four\n"
         wrong = await ask(container="side")
         assert not wrong.found
-        assert "it has main" in wrong.message
+        assert wrong.message == "no container 'side'; the pod has main"
+        never = await requests.call(w.bus, subjects.AGENT_LOGS, LogsRequest(uid="none"), LogsReply, node=NODE)
+        assert (never.found, "no container of this pod was started" in never.message) == (False, True)
 
 
 @pytest.mark.parametrize("cpus", ["", "x", "3-1"])

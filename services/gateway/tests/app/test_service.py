@@ -262,7 +262,7 @@ async def test_a_node_registers_falls_silent_is_lost_and_its_pods_run_elsewhere(
         async with beating(s, "n1"):
             await s.settle(5)
         assert [e.type for e in s.events() if e.type.startswith("node.")] == [
-            "node.registered", "node.ready", "node.notready", "node.lost", "node.ready",
+            "node.ready", "node.notready", "node.lost", "node.ready",
         ]  # fmt: skip
         assert len(s.events("pod.evicted")) == 2
         assert s.pod("a").incarnation == 1
@@ -319,6 +319,7 @@ def slo(**data: Any) -> dict[str, Any]:
 async def test_policies_are_rendered_per_node_and_follow_the_config_map():
     async with stage() as s, beating(s, "n1"):
         assert s.service.reading.policy("n1")["colocation"]["cpuReclaimThresholdPercent"] == 60
+        assert len(s.events("policy.changed")) == 1
         await s.apply(slo(colocation_config={"cpuReclaimThresholdPercent": 70}))
         await s.settle()
         policy = s.service.reading.policy("n1")

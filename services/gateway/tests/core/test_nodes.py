@@ -31,7 +31,7 @@ def tainted(spec: Spec) -> bool:
 
 def test_a_beating_agent_registers_its_node():
     spec = registered(zone="a")
-    assert spec.tells == ("node.registered", "node.ready")
+    assert spec.tells == ("node.ready",)
     assert spec.labels == {"zone": "a"}
     assert (health_of(spec), tainted(spec)) == (Health.READY, False)
 

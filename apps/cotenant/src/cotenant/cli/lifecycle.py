@@ -1,6 +1,7 @@
 """doctor, up, status, down, demo: the stack on this machine."""
 
 import asyncio
+import sys
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -89,7 +90,10 @@ def up(  # noqa: PLR0913, PLR0917 - one parameter per option
     if foreground:
         from cotenant.stack.run import main as run_here  # noqa: PLC0415
 
-        return run_here(options, print)
+        ended = run_here(options, print)
+        if session.home().record.exists():
+            print("cotenant: pods go on; `cotenant up` adopts them, `cotenant down` ends them", file=sys.stderr)
+        return ended
     from cotenant.stack import control  # noqa: PLC0415
 
     with progress("starting") as shown:

@@ -20,6 +20,8 @@ Namespace = Annotated[str, typer.Option("-n", "--namespace", help="Namespace of 
 AllNamespaces = Annotated[bool, typer.Option("-A", "--all-namespaces", help="Every namespace.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would happen; change nothing.")]
 
+_SHOWN_FAULTS = 10
+
 
 def register(app: typer.Typer) -> None:
     app.command()(apply)
@@ -41,9 +43,9 @@ def apply(filename: Files, dry_run: DryRun = False, output: Output = Format.TABL
         faults = error.details.get("errors")
         if not faults:
             raise
-        raise BadInputError(
-            "; ".join(_fault(fault, documents) for fault in faults) + "; nothing was changed"
-        ) from error
+        shown = [_fault(fault, documents) for fault in faults[:_SHOWN_FAULTS]]
+        shown += [f"and {len(faults) - _SHOWN_FAULTS} more"] if len(faults) > _SHOWN_FAULTS else []
+        raise BadInputError("; ".join([*shown, "nothing was changed"])) from error
     for document, result in zip(documents, results, strict=False):
         result["source"] = document.place
     if output in (Format.JSON, Format.YAML):
@@ -85,20 +87,24 @@ def delete(
     targets = _targets(target or [], filename or [], namespace)
     timeout_s = duration_s(timeout)
 
-    async def remove(client: "CotenantClient") -> None:
+    async def remove(client: "CotenantClient") -> list[NotFoundError]:
+        missing: list[NotFoundError] = []
         for kind_name, space, name in targets:
             try:
                 await client.delete(kind_name, name, space, force=force, dry_run=dry_run)
-            except NotFoundError:
-                if not ignore_not_found:
-                    raise
+            except NotFoundError as error:
+                # The others were asked to go as well: one that is gone already is no reason to keep them.
+                missing.append(error)
                 continue
             if wait and not dry_run:
                 with progress(f"waiting for {kind_name.lower()}/{name} to go"):
                     await client.wait_gone(kind_name, name, space, timeout_s=timeout_s)
             print(f"{kind_name.lower()}/{name} deleted{' (dry run)' if dry_run else ''}")
+        return missing
 
-    with_client(remove)
+    missing = with_client(remove)
+    if missing and not ignore_not_found:
+        raise NotFoundError("; ".join(str(error) for error in missing))
     return int(ExitStatus.DONE)
 
 

@@ -174,6 +174,8 @@ def explain_lines(name: str, reply: Mapping[str, Any]) -> Iterable[str]:
         yield f"  node: {name_of(node)}"
     if reply.get("message"):
         yield f"  {reply['message']}"
+    if reply.get("state") == "Running" and (reply.get("pod") or {}).get("ready") is False:
+        yield "  not ready: a container is starting, or its readiness probe fails"
     if reply.get("scheduler_note"):
         yield f"  {reply['scheduler_note']}"
     yield from _scheduler_lines(reply.get("scheduler") or {}, placed=bool(node))

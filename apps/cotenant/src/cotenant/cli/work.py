@@ -128,9 +128,13 @@ async def _see_through(
         return int(ExitStatus.DONE)
     started = ("Running", "Succeeded", "Failed")
     await _wait_pod(client, name, namespace, started, timeout_s or 1e9)
-    async for piece in client.logs(name, namespace, follow=True):
-        sys.stdout.write(piece)
-        sys.stdout.flush()
+    try:
+        async for piece in client.logs(name, namespace, follow=True):
+            sys.stdout.write(piece)
+            sys.stdout.flush()
+    except NotFoundError:
+        # A command that was not found wrote nothing; the pod says why, and a pod that is gone says that.
+        pass
     pod = await _wait_pod(client, name, namespace, ("Succeeded", "Failed"), timeout_s or 60.0)
     if pod["phase"] == "Failed":
         raise CotenantError(f"pod/{name} failed: {pod.get('message') or pod.get('reason') or 'no reason given'}")

@@ -363,10 +363,11 @@ class AgentService:
     async def _on_logs(self, request: LogsRequest) -> LogsReply:
         states = self._ports.runtime.containers(request.uid)
         names = [state.container for state in states]
-        container = request.container or (names[0] if names else None)
-        if container is None or container not in names:
-            known = f"; it has {', '.join(names)}" if names else ""
-            return LogsReply(found=False, message=f"no container {container or ''} of pod {request.uid} here{known}")
+        container = request.container or next(iter(names), "")
+        if not names:
+            return LogsReply(found=False, message="no container of this pod was started here, so there is no log")
+        if container not in names:
+            return LogsReply(found=False, message=f"no container {container!r}; the pod has {', '.join(names)}")
         page = self._ports.logs.read(
             request.uid,
             container,

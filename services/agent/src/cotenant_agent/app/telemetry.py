@@ -34,8 +34,7 @@ def usage_message(
 
 def _pod(placed: Placed, used: GroupUsage) -> PodUsage:
     pod = placed.plan.pod
-    # Validation would cost more than all the measuring, and every value here is our own.
-    return PodUsage.model_construct(
+    return PodUsage(
         uid=pod.uid,
         namespace=pod.namespace,
         name=pod.name,

@@ -54,6 +54,8 @@ class Reconciler:
         self._was_connected = True
         self._stuck: dict[str, str] = {}
         """Objects that cannot be decided on or written, with the problem: told once, not each second."""
+        self._timed: dict[str, None] = {}
+        """Owners on which time alone can decide otherwise than the last look did. A sweep looks at all of them."""
 
     async def run(self) -> None:
         """Until cancelled."""
@@ -93,8 +95,9 @@ class Reconciler:
             world.listen_again()
         self._was_connected = self._context.bus.connected
         world.dirty.nodes.update(dict.fromkeys(world.node_names()))
-        timed = [spec for spec in world.of_kind("Job") if _waits_for_time(spec)] + world.of_kind("Deployment")
-        world.dirty.owners.update({spec.object: None for spec in timed})
+        if self._timed:
+            owners = [spec.object for kind in ("Job", "Deployment") for spec in world.of_kind(kind)]
+            world.dirty.owners.update({owner: None for owner in owners if owner in self._timed})
         if self._ticks % _SWEEP_EVERY == 0:
             world.dirty.everything = True
 
@@ -211,12 +214,17 @@ class Reconciler:
         return found if found is not None and found.deletion is None else None
 
     def _owner(self, owner: str) -> list[Change]:
+        self._timed.pop(owner, None)
         spec = self._owner_spec(owner)
         if spec is None or spec.kind not in ("Deployment", "Job"):
             return []
         now_ms, seed = self._context.clock.now_ms(), self._operations.seed()
         decide = workloads.reconcile_job if spec.kind == "Job" else workloads.reconcile_deployment
-        return decide(spec, workloads.by_ordinal(spec, self._own_pods(spec)), self._build, now_ms, seed)
+        pods = workloads.by_ordinal(spec, self._own_pods(spec))
+        changes = decide(spec, pods, self._build, now_ms, seed)
+        if changes or workloads.waits_for_time(spec, pods):
+            self._timed[owner] = None  # a write that is refused is tried again, too
+        return changes
 
     def _build(self, owner: Spec, ordinal: int) -> Spec | None:
         report = Report()
@@ -269,6 +277,8 @@ class Reconciler:
         self._stuck.pop(f"policy of {node.name}", None)
         if self._world.policies.items.get(key) != record:
             revision = await self._world.policies_bucket.put(key, value)
+            # The next pass may come before the mirror shows this write; it must not write and tell the same again.
+            await self._world.policies.wait_revision(revision)
             await self._tell_policy(record, key, revision)
 
     def _render(self, node: Spec) -> PolicyRecord:
@@ -301,11 +311,6 @@ class Reconciler:
             data={"observe": record.observe, "frozen": record.frozen},
         )
         await writer.say(event)
-
-
-def _waits_for_time(job: Spec) -> bool:
-    """A running Job has retries and deadlines; a finished one only its end."""
-    return workloads.job_condition(job) is None or "ttlSecondsAfterFinished" in job.body
 
 
 def _made_by(owner: Spec, spec: Spec) -> bool:

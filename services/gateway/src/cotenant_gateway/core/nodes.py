@@ -89,8 +89,8 @@ def _register(node: Watched, now_ms: int, uid: str) -> Put | None:
         return None
     manifest: dict[str, Any] = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": node.name}, "spec": {}}
     manifest = _with_labels(_with_health(manifest, Health.READY, "registered", now_ms, node.beat_ms), node.inventory)
-    tells = ("node.registered", "node.ready")
-    return Put(Spec("Node", None, node.name, uid, now_ms, manifest, tells=tells))
+    # That it registered is the agent's to tell, with what the machine has.
+    return Put(Spec("Node", None, node.name, uid, now_ms, manifest, tells=("node.ready",)))
 
 
 def _judge(node: Watched, spec: Spec, now_ms: int, limits: NodeLimits) -> tuple[Health, str]:

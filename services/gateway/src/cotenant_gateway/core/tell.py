@@ -54,7 +54,7 @@ def _fact(kind: str, spec: Spec) -> Fact:
             return _removal(kind, spec)
         case "pod.queued":
             return _queued(spec)
-        case "node.ready" | "node.notready" | "node.lost" | "node.registered":
+        case "node.ready" | "node.notready" | "node.lost":
             conditions = (spec.manifest.get("status") or {}).get("conditions") or ()
             condition = conditions[0] if conditions else {}
             message, at_ms = str(condition.get("message", "")), condition.get("lastTransitionMs")

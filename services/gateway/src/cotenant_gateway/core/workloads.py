@@ -162,6 +162,24 @@ def job_condition(owner: Spec) -> str | None:
     return next((str(c["type"]) for c in conditions), None)
 
 
+def waits_for_time(owner: Spec, pods: Pods) -> bool:
+    """Whether a later look at the same pods may decide otherwise: a deadline, a time to live, a retry, a missing pod.
+
+    What keeps a pod from being made, such as a name that is taken, ends without news of the owner.
+    """
+    if owner.kind == "Deployment":
+        replicas = int(owner.body.get("replicas", 1))
+        return len(pods) < replicas or any(pod.finished for pod in pods.values())
+    if job_condition(owner) is not None:
+        return "ttlSecondsAfterFinished" in owner.body
+    if "activeDeadlineSeconds" in owner.body:
+        return True
+    succeeded = int((owner.manifest.get("status") or {}).get("succeeded", 0))
+    wanted = min(int(owner.body.get("parallelism", 1)), int(owner.body.get("completions", 1)) - succeeded)
+    unfinished = [pod for pod in pods.values() if pod.seen is None or pod.seen.phase != "Succeeded"]
+    return len(unfinished) < wanted or any(pod.finished for pod in unfinished)
+
+
 class _Job:
     def __init__(self, owner: Spec, pods: Pods, build: Build, now_ms: int, seed: str) -> None:
         self.owner, self.pods, self.build, self.now_ms, self.seed = owner, pods, build, now_ms, seed
