@@ -58,6 +58,8 @@ class ProfilerService:
         self._swept_at = float("-inf")
         self._published: dict[str, OvercommitRecord] = {}
         self._complaints: dict[str, str] = {}
+        self._strategies: dict[str, tuple[PolicyRecord | None, bool, Strategy]] = {}
+        """By node: what its strategy was read from, and the strategy."""
         self._opened = False
         self._leading = False
         self._publications = context.metrics.counter("cotenant_profiler_offers_total", "Overcommit records published")
@@ -202,6 +204,7 @@ class ProfilerService:
         elif old is not None:
             self._profiles.pop(old.node, None)
             self._complaints.pop(old.node, None)
+            self._strategies.pop(old.node, None)
             self._touch(old.node)
 
     def _on_policy(self, _key: str, old: PolicyRecord | None, new: PolicyRecord | None, _revision: int) -> None:
@@ -282,11 +285,16 @@ class ProfilerService:
 
     def _strategy(self, inventory: NodeInventory) -> Strategy:
         policy = self._policies.items.get(messages.key_of(inventory.node))
+        known = self._strategies.get(inventory.node)
+        if known is not None and known[0] is policy and known[1] == inventory.idle_class:
+            return known[2]
         try:
-            return messages.node_strategy(policy, inventory)
+            strategy = messages.node_strategy(policy, inventory)
         except ValueError as error:
             self._complain(inventory.node, str(error))
             return strategy_of({}, idle_class=False)
+        self._strategies[inventory.node] = policy, inventory.idle_class, strategy
+        return strategy
 
     def _complain(self, node: str, problem: str) -> None:
         """Once per problem: this is asked every second."""

@@ -7,7 +7,7 @@ ends the subscription.
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Protocol
+from typing import Any, Protocol
 
 from cotenant_common.contracts.buckets import BucketSpec
 
@@ -56,6 +56,8 @@ class Received:
     headers: Mapping[str, str] = field(default_factory=dict)
     sequence: int | None = None
     """Stream sequence, for messages of a stream or republished from one."""
+    decoded: dict[type, Any] = field(default_factory=dict, compare=False, repr=False)
+    """What readers made of ``data``, by model: inside one process several of them get this very object."""
 
 
 class Op(StrEnum):

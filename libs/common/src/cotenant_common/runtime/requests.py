@@ -129,8 +129,12 @@ malformed_total: dict[str, int] = {}
 
 
 async def _read(bus: Bus, topic: Topic, received: Received) -> Message | None:
+    known: Message | None = received.decoded.get(topic.message)
+    if known is not None:
+        return known
     try:
-        return codec.decode(topic.message, received.data)
+        message = received.decoded[topic.message] = codec.decode(topic.message, received.data)
+        return message
     except codec.DecodeError as error:
         await bury(bus, received, error)
         return None

@@ -1,7 +1,7 @@
 """Samples of one node, averaged over a short window that ends with the newest."""
 
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from cotenant_common.model.qos import PriorityBand
@@ -53,25 +53,23 @@ class UsageWindow:
 
     def _work_out(self) -> Sample:
         newest = self._samples[-1]
+        used: dict[str, list[int]] = {uid: [] for uid in newest.pods}
+        for sample in self._samples:
+            for uid, pod in sample.pods.items():
+                if uid in used and CPU in pod.usage:
+                    used[uid].append(pod.usage[CPU])
         return Sample(
             newest.at_ms,
-            _merge(newest.node, (sample.node for sample in self._samples)),
-            _merge(newest.system, (sample.system for sample in self._samples)),
-            {
-                uid: PodSample(
-                    pod.band,
-                    _merge(pod.usage, (one.pods[uid].usage for one in self._samples if uid in one.pods)),
-                )
-                for uid, pod in newest.pods.items()
-            },
+            _merge(newest.node, [one.node[CPU] for one in self._samples if CPU in one.node]),
+            _merge(newest.system, [one.system[CPU] for one in self._samples if CPU in one.system]),
+            {uid: PodSample(pod.band, _merge(pod.usage, used[uid])) for uid, pod in newest.pods.items()},
         )
 
 
-def _merge(newest: ResourceList, all_samples: Iterable[ResourceList]) -> dict[str, int]:
+def _merge(newest: ResourceList, cpu_milli: Sequence[int]) -> dict[str, int]:
     merged: dict[str, int] = {}
-    cpu = [usage[CPU] for usage in all_samples if CPU in usage]
-    if cpu:
-        merged[CPU] = sum(cpu) // len(cpu)
+    if cpu_milli:
+        merged[CPU] = sum(cpu_milli) // len(cpu_milli)
     if MEMORY in newest:
         merged[MEMORY] = newest[MEMORY]
     return merged
