@@ -85,3 +85,8 @@ async def test_a_cancellation_that_meets_the_answer_is_not_lost(monkeypatch: pyt
     asking.cancel()
     with pytest.raises(asyncio.CancelledError):
         await asking
+
+
+def test_a_batch_that_lost_messages_on_the_way_may_be_sent_again() -> None:
+    with pytest.raises(BusUnavailableError, match="incomplete"):
+        nats_wire.raise_error({"code": 400, "err_code": 10176, "description": "atomic publish batch is incomplete"})

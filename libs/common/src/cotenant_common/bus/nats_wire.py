@@ -28,6 +28,7 @@ STREAM_NOT_FOUND: Final = 10059
 STREAM_NAME_IN_USE: Final = 10058
 WRONG_LAST_SEQUENCE: Final = 10071
 DUPLICATE_ID_IN_BATCH: Final = 10201
+INCOMPLETE_BATCH: Final = 10176
 
 # A deleted key leaves a marker. Watchers that were away for less than half of this see every deletion on return;
 # after a longer absence they compare whole snapshots. Without an end the markers of a year's pods would pile up.
@@ -116,7 +117,8 @@ def raise_error(error: Mapping[str, Any]) -> None:
         raise ConflictError(
             f"an expected revision did not hold: {description}", actual=int(actual[1]) if actual else None
         )
-    if error.get("code") == 503:
+    # A batch that lost messages to a cut connection is refused whole: nothing was stored, so it may be sent again.
+    if error.get("code") == 503 or code == INCOMPLETE_BATCH:
         raise BusUnavailableError(f"JetStream: {description}")
     raise JetStreamError(code, description)
 
