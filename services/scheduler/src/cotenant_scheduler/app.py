@@ -17,7 +17,7 @@ from cotenant_common.model.ids import object_key
 from cotenant_common.runtime import requests
 from cotenant_common.runtime.events import Announcer, event_id
 from cotenant_common.runtime.lease import Lease
-from cotenant_common.runtime.mirror import MirrorNotReadyError
+from cotenant_common.runtime.mirror import wait_for_snapshots
 from cotenant_common.runtime.service import ServiceContext
 from cotenant_scheduler.adapters import answers
 from cotenant_scheduler.adapters.binder import Bind, Binder, DeposedError, Unbind
@@ -134,14 +134,9 @@ class SchedulerService:
 
     async def _wait_for_snapshots(self) -> None:
         """Half a cluster looks like a cluster with half of its pods gone."""
-        for mirror in self._state.mirrors():
-            while not mirror.ready:
-                try:
-                    await mirror.wait_ready(self._settings.snapshot_timeout_s)
-                except MirrorNotReadyError as error:
-                    self._context.health.set_ready(False, str(error))
-                    self._context.log.warning("snapshot_incomplete", reason=str(error))
-        self._context.health.set_ready(True, "standby")
+        context = self._context
+        await wait_for_snapshots(self._state.mirrors(), context.health, context.log, self._settings.snapshot_timeout_s)
+        context.health.set_ready(True, "standby")
 
     async def _take_over(self) -> bool:
         """Read all that the last leader wrote, build the engine from it, tell what it may not have told."""
