@@ -16,6 +16,7 @@ from cotenant_gateway.core.workloads import (
     parse_ordinals,
     reconcile_deployment,
     reconcile_job,
+    waits_for_time,
 )
 from cotenant_gateway.testing import controller, leaving, seen
 
@@ -229,6 +230,42 @@ def test_a_finished_job_goes_after_its_time():
     cluster.now_ms = 30 * S
     (change,) = cluster.reconcile()
     assert isinstance(change, Remove)
+
+
+def waits(cluster: Cluster) -> bool:
+    return waits_for_time(cluster.owner, by_ordinal(cluster.owner, cluster.pods.values()))
+
+
+def test_only_owners_with_something_to_wait_for_are_looked_at_again():
+    settled = deployment()
+    settled.settle()
+    settled.run()
+    assert not waits(settled)
+    settled.gone("w-2")
+    assert waits(settled)
+    settled.settle()
+    settled.run("w-2", phase="Failed")
+    assert waits(settled)
+
+
+def test_a_job_is_looked_at_again_for_its_deadline_its_retry_and_its_time_to_live():
+    running = {
+        name: job(completions=1, **extra) for name, extra in (("plain", {}), ("due", {"activeDeadlineSeconds": 9}))
+    }
+    for cluster in running.values():
+        cluster.settle()
+        cluster.run()
+    assert {name: waits(cluster) for name, cluster in running.items()} == {"plain": False, "due": True}
+    running["plain"].run(phase="Failed")
+    assert waits(running["plain"])
+    ended = {
+        ttl: job(completions=1, **ttl_field) for ttl, ttl_field in ((0, {}), (30, {"ttlSecondsAfterFinished": 30}))
+    }
+    for cluster in ended.values():
+        cluster.settle()
+        cluster.run(phase="Succeeded")
+        cluster.settle()
+    assert {ttl: waits(cluster) for ttl, cluster in ended.items()} == {0: False, 30: True}
 
 
 def test_less_parallelism_stops_the_highest_ordinals():
