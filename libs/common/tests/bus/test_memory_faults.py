@@ -1,6 +1,7 @@
 """What a simulated network may do to one service, and what it must never do."""
 
 import asyncio
+from collections.abc import Callable
 from contextlib import aclosing
 
 import pytest
@@ -232,3 +233,49 @@ async def test_a_handler_may_stop_its_own_subscription() -> None:
     await bus.publish("cotenant.v1.tel.x", b"2")
     await asyncio.sleep(1)
     assert seen == [b"1"]
+
+
+@pytest.mark.parametrize("away", [MemoryBus.partition, MemoryBus.pause])
+@in_virtual_time
+async def test_who_waits_for_a_reconnect_is_woken_by_the_next_one_only(away: Callable[[MemoryBus], None]) -> None:
+    bus = memory_server().connect("a")
+    waiting = asyncio.create_task(bus.wait_reconnected())
+    bus.heal()  # it was never away
+    await asyncio.sleep(1)
+    assert not waiting.done()
+    away(bus)
+    await asyncio.sleep(1)
+    assert not waiting.done()
+    bus.heal()
+    await asyncio.sleep(1)
+    assert waiting.done()
+
+
+@in_virtual_time
+async def test_a_closed_connection_never_comes_back() -> None:
+    bus = memory_server().connect("a")
+    waiting = asyncio.create_task(bus.wait_reconnected())
+    await asyncio.sleep(1)
+    await bus.close()
+    await asyncio.sleep(1)
+    assert not waiting.done()
+    waiting.cancel()
+
+
+@in_virtual_time
+async def test_what_ends_in_a_token_is_found_without_the_rest_also_after_it_expired_or_was_lost() -> None:
+    server = memory_server()
+    bus = server.connect("a")
+    bucket = await bus.bucket(BINDINGS)
+    store = server.store(BINDINGS)
+    for key in ("u1.n1", "u2.n2", "u3.n1", "n1"):
+        await bucket.put(key, b"1")
+    assert [entry.key for entry in store.live("*.n1")] == ["u1.n1", "u3.n1"]
+    await bucket.delete("u1.n1")
+    assert [entry.key for entry in store.live("*.n1")] == ["u3.n1"]
+    beats = await bus.bucket(HEARTBEATS)
+    await beats.put("a.n1", b"1", ttl_s=1)
+    await asyncio.sleep(2)
+    assert server.store(HEARTBEATS).live("*.n1") == []
+    server.lose_bucket(BINDINGS)
+    assert store.live("*.n1") == []

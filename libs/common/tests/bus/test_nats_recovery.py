@@ -6,8 +6,16 @@ from contextlib import aclosing
 
 import pytest
 
-from cotenant_common.bus.nats_bus import NatsBus, PermissionDeniedError, UnsupportedServerError, connect
-from cotenant_common.bus.protocol import BusClosedError, BusUnavailableError, Entry, Put, Received, StoreReset
+from cotenant_common.bus.nats_bus import NatsBus, UnsupportedServerError, connect
+from cotenant_common.bus.protocol import (
+    BusClosedError,
+    BusUnavailableError,
+    Entry,
+    PermissionDeniedError,
+    Put,
+    Received,
+    StoreReset,
+)
 from cotenant_common.contracts.buckets import BINDINGS, HEARTBEATS, SPECS, BucketSpec
 from cotenant_common.testing.bus_cases import Watcher, until
 from cotenant_common.testing.nats_server import NatsServer, find_nats_server
@@ -55,6 +63,17 @@ async def test_writes_made_by_others_while_away_are_seen(server: NatsServer, bus
             await (await other.bucket(SPECS)).delete("gone")
         await until(lambda: any(entry == Entry("gone", None, entry.revision, entry.op) for entry in watcher.entries))
         assert [entry.key for entry in watcher.entries] == ["gone", "kept", "gone"]
+
+
+async def test_a_reconnect_wakes_who_waits_for_it(server: NatsServer, bus: NatsBus) -> None:
+    waiting = asyncio.create_task(bus.wait_reconnected())
+    await server.kill()
+    await until(lambda: not bus.connected)
+    assert not waiting.done()
+    await server.start()
+    async with asyncio.timeout(30):
+        await waiting
+    assert bus.connected
 
 
 class NatsServerClient:

@@ -6,7 +6,7 @@ import pytest
 
 from cotenant_common.bus.matching import compile_pattern
 from cotenant_common.contracts import permissions
-from cotenant_common.contracts.buckets import BUCKETS, LEASES, is_bookkeeping
+from cotenant_common.contracts.buckets import BUCKETS, is_bookkeeping
 from cotenant_common.contracts.messages.events import EVENT_TYPES
 from cotenant_common.contracts.render import rendered
 from cotenant_common.contracts.subjects import (
@@ -100,27 +100,3 @@ def test_generated_documents_are_fresh(path: str) -> None:
     stored = ROOT / path
     assert stored.exists(), f"{path} is missing: run `cotenant contracts write`"
     assert stored.read_text(encoding="utf-8") == RENDERED[path], f"{path} is stale: run `cotenant contracts write`"
-
-
-def test_only_the_writer_may_write_a_bucket() -> None:
-    for spec in BUCKETS:
-        writers = {
-            service
-            for service in permissions.SERVICES
-            if any(subject.startswith(f"$KV.{spec.bucket}.") for subject in permissions.publishes(service))
-        }
-        expected = set(permissions.SERVICES) if spec is LEASES else set(spec.writer.split(", "))
-        assert writers - {"bridge"} == expected - {"bridge"}
-
-
-def test_an_agent_may_write_its_own_node_only() -> None:
-    allowed = [subject for subject in permissions.publishes("agent") if subject.startswith("$KV.")]
-    assert "$KV.cotenant-nodes.NODE" in allowed
-    assert "$KV.cotenant-podstatus.NODE.>" in allowed
-    assert not any(subject.endswith(("nodes.>", "podstatus.>", "heartbeats.>")) for subject in allowed)
-
-
-def test_nobody_may_purge_or_delete_a_bucket() -> None:
-    for service in permissions.SERVICES:
-        for call in ("$JS.API.STREAM.PURGE.KV_x", "$JS.API.STREAM.DELETE.KV_x", "$JS.API.STREAM.MSG.DELETE.KV_x"):
-            assert not any(compile_pattern(allowed)(call) for allowed in permissions.publishes(service))

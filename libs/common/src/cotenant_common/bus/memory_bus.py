@@ -9,13 +9,14 @@ from dataclasses import dataclass
 from typing import Final, Protocol
 
 from cotenant_common.bus.matching import compile_pattern, republish_mapping
-from cotenant_common.bus.memory_link import Disturbance, Inbox, Link, LinkState
+from cotenant_common.bus.memory_link import CALM, Disturbance, Inbox, Link, LinkState
 from cotenant_common.bus.memory_store import MAX_PAYLOAD, BucketStore, EventStore
 from cotenant_common.bus.protocol import (
     BusClosedError,
     BusUnavailableError,
     Delete,
     Entry,
+    EventMessage,
     Handler,
     NoResponderError,
     PayloadTooLargeError,
@@ -27,7 +28,9 @@ from cotenant_common.bus.protocol import (
     StoreReset,
     WatchItem,
 )
+from cotenant_common.contracts import codec
 from cotenant_common.contracts.buckets import EVENTS_STREAM, BucketSpec
+from cotenant_common.contracts.messages.base import Message
 from cotenant_common.telemetry.logging import get_logger
 
 OPERATION_TIMEOUT_S: Final = 5.0
@@ -43,6 +46,22 @@ class HasWallTime(Protocol):
 class _Envelope:
     received: Received
     reply_to: asyncio.Future[bytes] | None = None
+
+
+class _Shared(Received):
+    """A message that never left the process. Its bytes are made only for who asks, and almost nobody does."""
+
+    __slots__ = ("_message",)
+
+    def __init__(self, subject: str, message: Message, headers: Mapping[str, str]) -> None:
+        for name, value in (("subject", subject), ("headers", headers), ("sequence", None), ("_message", message)):
+            object.__setattr__(self, name, value)
+        object.__setattr__(self, "decoded", {type(message): message})
+
+    @property
+    def data(self) -> bytes:
+        message: Message = self._message  # type: ignore[attr-defined]
+        return codec.encode(message)
 
 
 class MemoryServer:
@@ -84,7 +103,7 @@ class MemoryServer:
     def store(self, spec: BucketSpec) -> BucketStore:
         """The bucket's stream; also how a test looks into it."""
         if (store := self._stores.get(spec.name)) is None:
-            store = self._stores[spec.name] = BucketStore(spec, _call_later)
+            store = self._stores[spec.name] = BucketStore(spec, _LoopTimers())
             if spec.republish is not None:
                 mapped = republish_mapping(*spec.republish)
                 store.listeners.append(lambda entry: self._republish(spec, mapped, entry))
@@ -146,8 +165,12 @@ class MemoryServer:
             self._handles.remove(handle)
 
 
-def _call_later(delay_s: float, callback: Callable[[], None]) -> None:
-    asyncio.get_running_loop().call_later(delay_s, callback)
+class _LoopTimers:
+    def now_s(self) -> float:
+        return asyncio.get_running_loop().time()
+
+    def call_at(self, when_s: float, callback: Callable[[], None]) -> None:
+        asyncio.get_running_loop().call_at(when_s, callback)
 
 
 class MemorySubscription:
@@ -228,7 +251,7 @@ class MemoryBus:
         self.link.change(LinkState.UP)
 
     def disturb(self, disturbance: Disturbance) -> None:
-        self.link.disturbance = disturbance
+        self.link.disturbance = CALM if disturbance == CALM else disturbance
 
     async def close(self) -> None:
         running = [subscription.stop() for subscription in tuple(self._subscriptions)]
@@ -244,12 +267,27 @@ class MemoryBus:
             await self.link.passage(OPERATION_TIMEOUT_S)
             self.server.route(Received(subject, data, dict(headers or {})))
 
+    async def publish_message(self, subject: str, message: Message, headers: Mapping[str, str] | None = None) -> None:
+        if self.link.up:
+            self.server.route(_Shared(subject, message, headers or {}))
+        else:
+            await self.publish(subject, codec.encode(message), headers)
+
     async def publish_event(self, subject: str, data: bytes, *, event_id: str, headers: Mapping[str, str]) -> int:
         _check_size(subject, data)
         await self.link.passage(OPERATION_TIMEOUT_S)
         carried = {**headers, "Nats-Msg-Id": event_id}
         self.server.route(Received(subject, data, carried))
         return self.server.events.append(subject, data, event_id, carried)
+
+    async def publish_events(self, events: Sequence[EventMessage]) -> None:
+        for event in events:
+            _check_size(event.subject, event.data)
+        await self.link.passage(OPERATION_TIMEOUT_S)
+        for event in events:
+            carried = {**event.headers, "Nats-Msg-Id": event.event_id}
+            self.server.route(Received(event.subject, event.data, carried))
+            self.server.events.append(event.subject, event.data, event.event_id, carried)
 
     async def subscribe(self, subject: str, handler: Handler, *, queue: str | None = None) -> MemorySubscription:
         async def call(envelope: _Envelope) -> None:
@@ -339,6 +377,9 @@ class MemoryBus:
         await asyncio.Event().wait()
         return ""
 
+    async def wait_reconnected(self) -> None:
+        await self.link.wait_reconnected()
+
     def add_watch(self, spec: BucketSpec) -> Inbox[WatchItem]:
         inbox: Inbox[WatchItem] = Inbox(self.link, durable=True, ordered=True)
         self._watches.append((spec.name, inbox))
@@ -403,22 +444,17 @@ class MemoryBucket:
         return sorted(entry.key for entry in self._store.live(pattern))
 
     async def watch(self, pattern: str = ">") -> AsyncGenerator[WatchItem, None]:
-        matches = compile_pattern(pattern)
         inbox = self._bus.add_watch(self.spec)
-
-        def listen(entry: Entry) -> None:
-            if matches(entry.key):
-                inbox.put(entry)
-
+        listen = inbox.put  # one object: each look at a method is another
         for entry in self._store.live(pattern):
             inbox.put(entry)
         inbox.put(SnapshotDone(self._store.revision))
-        self._store.listeners.append(listen)
+        self._store.watch(pattern, listen)
         try:
             while True:
                 yield await inbox.get()
         finally:
-            self._store.listeners.remove(listen)
+            self._store.unwatch(listen)
             self._bus.drop_watch(inbox)
 
     async def last_revision(self) -> int:

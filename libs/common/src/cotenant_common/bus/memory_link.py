@@ -4,7 +4,7 @@ import asyncio
 from collections import deque
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Generic, TypeVar
+from typing import Final, Generic, TypeVar
 
 from cotenant_common.bus.protocol import BusClosedError, BusUnavailableError
 
@@ -30,12 +30,16 @@ class Disturbance:
     delay_s: float = 0.0
 
 
+CALM: Final = Disturbance()
+
+
 class Link:
     def __init__(self) -> None:
         self.state = LinkState.UP
-        self.disturbance = Disturbance()
+        self.disturbance = CALM
         self._inboxes: dict[int, Inbox[object]] = {}
         self._waiting: deque[asyncio.Future[None]] = deque()
+        self._awaiting_return: deque[asyncio.Future[None]] = deque()
         self._serial = 0
 
     @property
@@ -49,18 +53,22 @@ class Link:
     def change(self, state: LinkState) -> None:
         if self.cut:
             return
+        returns = state is LinkState.UP and not self.up
         self.state = state
         for inbox in tuple(self._inboxes.values()):
             inbox.wake()
         if self.up or self.cut:
             while self._waiting:
                 _release(self._waiting.popleft())
+        if returns:
+            while self._awaiting_return:
+                _release(self._awaiting_return.popleft())
 
     async def passage(self, timeout_s: float) -> None:
         """Wait until an operation can pass. Raise BusUnavailableError or BusClosedError."""
         # One turn of the loop stands for the round trip, so that races of the real bus can happen here too.
         await asyncio.sleep(0)
-        if self.up:
+        if self.state is LinkState.UP:
             return  # no timer: a simulated day has millions of these
         limit = None if self.state is LinkState.PAUSED else timeout_s
         try:
@@ -79,6 +87,15 @@ class Link:
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.append(future)
         await future
+
+    async def wait_reconnected(self) -> None:
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._awaiting_return.append(future)
+        try:
+            await future
+        finally:
+            if future in self._awaiting_return:
+                self._awaiting_return.remove(future)
 
     def add(self, inbox: "Inbox[object]") -> int:
         self._serial += 1
@@ -113,10 +130,16 @@ class Inbox(Generic[T]):
         self._delayed.clear()
 
     def put(self, item: T) -> None:
-        lost = self._link.state is LinkState.PARTITIONED and not self._durable
-        if lost or self._link.cut:
+        link = self._link
+        disturbance = link.disturbance
+        if link.state is LinkState.UP and disturbance is CALM and self._held is None:
+            self._items.append(item)
+            if self._waiter is not None:
+                _release(self._waiter)
             return
-        disturbance = self._link.disturbance
+        lost = link.state is LinkState.PARTITIONED and not self._durable
+        if lost or link.cut:
+            return
         if disturbance.delay_s:
             # The loop's heap does not keep the order of equal timers, so each takes the oldest item, not its own.
             self._delayed.append(item)
@@ -159,9 +182,10 @@ class Inbox(Generic[T]):
     async def get(self) -> T:
         """The next message. Raise BusClosedError once the link is cut."""
         while True:
-            if self._link.cut:
+            state = self._link.state
+            if state is LinkState.CUT:
                 raise BusClosedError("this connection was closed")
-            if self._items and self._link.up:
+            if self._items and state is LinkState.UP:
                 return self._items.popleft()
             self._waiter = asyncio.get_running_loop().create_future()
             await self._waiter

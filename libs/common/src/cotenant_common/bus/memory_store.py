@@ -1,16 +1,36 @@
 """The streams of the in-memory bus: what a bucket and the events stream remember, without anybody waiting."""
 
-from collections.abc import Callable, Iterator, Sequence
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Protocol
 
 from cotenant_common.bus.matching import MAX_BATCH, check_key, compile_pattern
-from cotenant_common.bus.protocol import BusError, ConflictError, Delete, Entry, Op, Put, Received
+from cotenant_common.bus.protocol import (
+    BusError,
+    ConflictError,
+    Delete,
+    Entry,
+    Op,
+    PayloadTooLargeError,
+    Put,
+    Received,
+)
 from cotenant_common.contracts.buckets import BucketSpec, StreamSpec
 
-MAX_PAYLOAD: Final = 1_048_276
+MAX_PAYLOAD: Final = 8 * 1_048_576 - 300
+"""``max_payload`` of every server configuration we ship, less room for headers."""
+_ROUTES_KEPT: Final = 20_000
+# A loop may call a timer a little early; setting it again for that little would have it called for ever.
+_RESOLUTION_S: Final = 0.001
 
-Schedule = Callable[[float, Callable[[], None]], None]
+Listener = Callable[[Entry], None]
+
+
+class Timers(Protocol):
+    def now_s(self) -> float: ...
+
+    def call_at(self, when_s: float, callback: Callable[[], None]) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,21 +38,28 @@ class Stored:
     """The newest message of one key; a deletion stays as a marker with its revision."""
 
     entry: Entry
-    expires: bool = False
+    expires_s: float | None = None
 
 
 class BucketStore:
     """One revision counter per stream; every batch is checked as a whole before any of it is written."""
 
-    def __init__(self, spec: BucketSpec, schedule: Schedule) -> None:
+    def __init__(self, spec: BucketSpec, timers: Timers) -> None:
         self.spec = spec
         self.created = 0
         self.revision = 0
-        self.listeners: list[Callable[[Entry], None]] = []
-        self._schedule = schedule
+        self.listeners: list[Listener] = []
+        """Told of everything, before any watcher."""
+        self._watchers: list[tuple[Callable[[str], bool], Listener]] = []
+        self._watching: dict[str, tuple[Listener, ...]] = {}
+        self._timers = timers
+        self._expiring: dict[str, float] = {}
+        """When the key's timer is due: one timer each, however often it is renewed."""
         self._last: dict[str, Stored] = {}
         # An expectation on ``uid.*`` must not read the whole bucket for each of a hundred thousand pods.
         self._by_first_token: dict[str, dict[str, None]] = {}
+        # Nor a hundred nodes each the whole bucket for what is bound to them, once a minute.
+        self._by_last_token: dict[str, dict[str, None]] = {}
 
     def reset(self) -> None:
         """The store is lost and made anew: another world whose revisions start over."""
@@ -40,6 +67,21 @@ class BucketStore:
         self.revision = 0
         self._last.clear()
         self._by_first_token.clear()
+        self._by_last_token.clear()
+
+    def watch(self, pattern: str, listener: Listener) -> None:
+        self._watchers.append((compile_pattern(pattern), listener))
+        self._watching.clear()
+
+    def unwatch(self, listener: Listener) -> None:
+        self._watchers = [one for one in self._watchers if one[1] is not listener]
+        self._watching.clear()
+
+    def restore(self, entries: Iterable[Entry], revision: int) -> None:
+        """Live entries of another store under the revisions that they have there, up to its last; for a new store."""
+        for entry in sorted(entries, key=lambda entry: entry.revision):
+            self._keep(entry)
+        self.revision = revision
 
     def get(self, key: str) -> Entry | None:
         stored = self._last.get(key)
@@ -83,45 +125,76 @@ class BucketStore:
         if (stored := self._last.get(pattern)) is not None:
             return [stored.entry]
         matches = compile_pattern(pattern)
-        first = pattern.partition(".")[0]
-        keys = self._last if first in ("*", ">") else self._by_first_token.get(first, {})
-        return [self._last[key].entry for key in keys if matches(key)]
+        return [self._last[key].entry for key in self._candidates(pattern) if matches(key)]
+
+    def _candidates(self, pattern: str) -> Iterable[str]:
+        first, last = pattern.partition(".")[0], pattern.rpartition(".")[2]
+        if first not in ("*", ">"):
+            return self._by_first_token.get(first, {})
+        return self._last if last in ("*", ">") else self._by_last_token.get(last, {})
 
     def _write(self, operation: Put | Delete) -> None:
         ttl_s = operation.ttl_s if isinstance(operation, Put) else None
         value = operation.value if isinstance(operation, Put) else None
-        self._store(operation.key, value, expires=ttl_s is not None)
-        if ttl_s is not None:
-            self._expire_later(operation.key, ttl_s)
+        self._store(operation.key, value, None if ttl_s is None else self._timers.now_s() + ttl_s)
 
-    def _store(self, key: str, value: bytes | None, *, expires: bool = False) -> None:
+    def _store(self, key: str, value: bytes | None, expires_s: float | None = None) -> None:
         self.revision += 1
-        entry = Entry(key, value, self.revision, Op.DELETE if value is None else Op.PUT)
-        self._last[key] = Stored(entry, expires)
-        self._by_first_token.setdefault(key.partition(".")[0], {})[key] = None
+        before = self._last.get(key)
+        if before is not None and value is not None and before.entry.value == value:
+            # A renewal says what was said before, so what readers made of that still holds.
+            entry = Entry(key, value, self.revision, decoded=before.entry.decoded)
+        else:
+            entry = Entry(key, value, self.revision, Op.DELETE if value is None else Op.PUT)
+        self._keep(entry, expires_s)
+
+    def _keep(self, entry: Entry, expires_s: float | None = None) -> None:
+        key = entry.key
+        if key not in self._last:
+            self._by_first_token.setdefault(key.partition(".")[0], {})[key] = None
+            self._by_last_token.setdefault(key.rpartition(".")[2], {})[key] = None
+        self._last[key] = Stored(entry, expires_s)
+        if expires_s is not None and expires_s < self._expiring.get(key, math.inf):
+            self._expire_at(key, expires_s)
         for listener in tuple(self.listeners):
             listener(entry)
+        for watcher in self._watching_key(key):
+            watcher(entry)
 
-    def _expire_later(self, key: str, ttl_s: int) -> None:
-        revision, created = self.revision, self.created
+    def _watching_key(self, key: str) -> tuple[Listener, ...]:
+        if (known := self._watching.get(key)) is None:
+            if len(self._watching) > _ROUTES_KEPT:
+                self._watching.clear()
+            known = tuple(listener for matches, listener in self._watchers if matches(key))
+            self._watching[key] = known
+        return known
 
-        def expire() -> None:
-            stored = self._last.get(key)
-            if self.created != created or stored is None or stored.entry.revision != revision:
-                return
-            if self.spec.ttl_keys:
-                self._store(key, None)
-            else:
-                # Without limit markers a key of the real server vanishes without a word.
-                del self._last[key]
-                del self._by_first_token[key.partition(".")[0]][key]
+    def _expire_at(self, key: str, when_s: float) -> None:
+        self._expiring[key] = when_s
+        self._timers.call_at(when_s, lambda: self._expire(key, when_s))
 
-        self._schedule(ttl_s, expire)
+    def _expire(self, key: str, when_s: float) -> None:
+        if self._expiring.get(key) != when_s:
+            return  # a shorter ttl came later, and had its own timer
+        del self._expiring[key]
+        stored = self._last.get(key)
+        if stored is None or stored.expires_s is None:
+            return
+        if stored.expires_s > self._timers.now_s() + _RESOLUTION_S:
+            self._expire_at(key, stored.expires_s)
+        elif self.spec.ttl_keys:
+            self._store(key, None)
+        else:
+            # Without limit markers a key of the real server vanishes without a word.
+            del self._last[key]
+            del self._by_first_token[key.partition(".")[0]][key]
+            del self._by_last_token[key.rpartition(".")[2]][key]
 
 
 def _check_put(operation: Put) -> None:
     if len(operation.value) > MAX_PAYLOAD:
-        raise BusError(f"expected at most {MAX_PAYLOAD} bytes for {operation.key!r}, got {len(operation.value)}")
+        size = len(operation.value)
+        raise PayloadTooLargeError(f"expected at most {MAX_PAYLOAD} bytes for {operation.key!r}, got {size}")
     if operation.ttl_s is not None and operation.ttl_s < 1:
         raise BusError(f"expected a ttl of whole seconds from 1, got {operation.ttl_s}")
 

@@ -2,12 +2,15 @@
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
 from cotenant_common.bus.nats_wire import (
     API,
+    BATCH_COMMIT,
+    BATCH_ID,
+    BATCH_SEQUENCE,
     MSG_ID,
     STREAM_NAME_IN_USE,
     STREAM_NOT_FOUND,
@@ -17,7 +20,13 @@ from cotenant_common.bus.nats_wire import (
     differs,
     parse_answer,
 )
-from cotenant_common.bus.protocol import BusClosedError, BusUnavailableError, ConflictError, NoResponderError
+from cotenant_common.bus.protocol import (
+    BusClosedError,
+    BusUnavailableError,
+    ConflictError,
+    NoResponderError,
+    PermissionDeniedError,
+)
 from cotenant_common.telemetry.logging import get_logger
 
 T = TypeVar("T")
@@ -68,6 +77,8 @@ class JetStreamApi:
     async def _create_stream(self, name: str, config: Mapping[str, Any]) -> dict[str, Any]:
         try:
             return await self.call(f"STREAM.CREATE.{name}", config)
+        except PermissionDeniedError:
+            raise BusUnavailableError(f"there is no stream {name} yet, and only a service may make it") from None
         except JetStreamError as error:
             if error.code != STREAM_NAME_IN_USE:
                 raise
@@ -79,7 +90,7 @@ class JetStreamApi:
     ) -> dict[str, Any]:
         try:
             return await self.call(f"STREAM.UPDATE.{name}", config)
-        except JetStreamError as error:
+        except (JetStreamError, PermissionDeniedError) as error:
             if name not in self._reported:
                 self._reported[name] = None
                 _log.error("stream_keeps_its_configuration", stream=name, wanted=dict(lacking), error=str(error))
@@ -160,6 +171,20 @@ class JetStreamApi:
                 return own
 
         return await retried(attempt, first_wait_s=FIRST_WAIT_S)
+
+    async def send_batch(self, messages: Sequence[tuple[str, bytes, Mapping[str, str]]], timeout_s: float) -> int:
+        """All of them or none, once; return the last one's sequence. Raise ConflictError, JetStreamError."""
+        batch_id = self._wire.unique()
+        last = len(messages)
+        for number, (subject, value, headers) in enumerate(messages, start=1):
+            carried = {**headers, BATCH_ID: batch_id, BATCH_SEQUENCE: str(number)}
+            if number == last:
+                carried[BATCH_COMMIT] = "1"
+                reply = await self._wire.request(subject, value, timeout_s=timeout_s, headers=carried)
+                return int(parse_answer(reply.data)["seq"])
+            # Not even the first is waited for: whatever is wrong with any of them refuses the commit.
+            await self._wire.send(subject, value, headers=carried)
+        raise ValueError("expected at least one message")
 
     async def sequence_of(self, stream: str, subject: str, message_id: str) -> int | None:
         """The sequence of the newest message of a subject if it is the one with this id."""

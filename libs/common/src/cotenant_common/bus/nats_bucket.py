@@ -16,9 +16,6 @@ from cotenant_common.bus.nats_reader import (
     Recreated,
 )
 from cotenant_common.bus.nats_wire import (
-    BATCH_COMMIT,
-    BATCH_ID,
-    BATCH_SEQUENCE,
     DELETED_KEPT_S,
     DUPLICATE_ID_IN_BATCH,
     MSG_ID,
@@ -28,7 +25,6 @@ from cotenant_common.bus.nats_wire import (
     bucket_config,
     deletion_headers,
     expectation_headers,
-    parse_answer,
     value_headers,
 )
 from cotenant_common.bus.protocol import (
@@ -42,8 +38,11 @@ from cotenant_common.bus.protocol import (
     StoreReset,
     WatchItem,
 )
+from cotenant_common.bus.provenance import was_stored_by_a_writer
 from cotenant_common.contracts.buckets import BucketSpec
+from cotenant_common.telemetry.logging import get_logger
 
+_log = get_logger("bus")
 _BATCH_WAIT_S: Final = 2.0
 _MARKER_ATTEMPTS: Final = 3
 
@@ -109,14 +108,15 @@ class NatsBucket:
     async def _write_batch(self, operations: Sequence[Put | Delete]) -> int:
         messages = [self._message(operation) for operation in operations]
         commit_id = self._wire.unique()
-        last_subject = messages[-1][0]
+        last_subject, _, last_headers = messages[-1]
+        last_headers[MSG_ID] = commit_id
         sent = 0
 
         async def attempt(timeout_s: float) -> int:
             nonlocal sent
             sent += 1
             try:
-                return await self._send_batch(messages, commit_id, timeout_s)
+                return await self._api.send_batch(messages, timeout_s)
             except (ConflictError, JetStreamError) as error:
                 repeated = isinstance(error, JetStreamError) and error.code == DUPLICATE_ID_IN_BATCH
                 if sent == 1 or not (repeated or isinstance(error, ConflictError)):
@@ -128,23 +128,6 @@ class NatsBucket:
                 return own
 
         return await retried(attempt, first_wait_s=_BATCH_WAIT_S)
-
-    async def _send_batch(
-        self, messages: list[tuple[str, bytes, dict[str, str]]], commit_id: str, timeout_s: float
-    ) -> int:
-        batch_id = self._wire.unique()
-        last = len(messages)
-        for number, (subject, value, headers) in enumerate(messages, start=1):
-            carried = {**headers, BATCH_ID: batch_id, BATCH_SEQUENCE: str(number)}
-            if number == last:
-                carried |= {BATCH_COMMIT: "1", MSG_ID: commit_id}
-                reply = await self._wire.request(subject, value, timeout_s=timeout_s, headers=carried)
-                return int(parse_answer(reply.data)["seq"])
-            if number == 1:
-                parse_answer((await self._wire.request(subject, value, timeout_s=timeout_s, headers=carried)).data)
-            else:
-                await self._wire.send(subject, value, headers=carried)
-        raise AssertionError("unreachable: the last message returns")
 
     async def _expect_markers(self, operations: Sequence[Put | Delete]) -> list[Put | Delete] | None:
         """After a conflict: operations that expect the markers of deleted keys instead of nothing; None if that is
@@ -179,7 +162,7 @@ class NatsBucket:
                 if isinstance(item, Delivered):
                     key = self._key(item.message)
                     live.pop(key, None)
-                    if not item.message.is_deletion:
+                    if not item.message.is_deletion and was_stored_by_a_writer(item.message.headers):
                         live[key] = None
                 else:
                     live.clear()
@@ -222,6 +205,10 @@ class _View:
 
     def take(self, item: ReadItem, prefix: str) -> list[WatchItem]:
         if isinstance(item, Delivered):
+            if not was_stored_by_a_writer(item.message.headers):
+                # What stood there before is gone from the server; those who know it keep it.
+                _log.error("bus_entry_refused", subject=item.message.subject, revision=item.sequence)
+                return []
             return self._entry(item, item.message.subject[len(prefix) :])
         if isinstance(item, CaughtUp):
             return [*self._vanished(item.sequence), SnapshotDone(item.sequence)]

@@ -8,6 +8,7 @@ buckets of keys that expire anyway do.
 import asyncio
 import random
 import re
+import ssl
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing, suppress
 from datetime import UTC, datetime
@@ -18,23 +19,31 @@ from nats.aio.client import Client, Server
 from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription as ClientSubscription
 
+from cotenant_common.bus.login import Login, token_login
 from cotenant_common.bus.nats_api import JetStreamApi
 from cotenant_common.bus.nats_bucket import NatsBucket
 from cotenant_common.bus.nats_reader import Delivered, OrderedReader, Start
+from cotenant_common.bus.nats_snapshot import StreamSnapshots
 from cotenant_common.bus.nats_wire import MSG_ID, REMOTE_ERROR, OnReconnect, Reply, StopListening, stream_config
 from cotenant_common.bus.nats_wire import OnMessage as Listener
 from cotenant_common.bus.protocol import (
+    AccessDeniedError,
     BusClosedError,
     BusError,
     BusUnavailableError,
+    EventMessage,
     Handler,
     NoResponderError,
     PayloadTooLargeError,
+    PermissionDeniedError,
     Received,
     RemoteError,
     Responder,
 )
+from cotenant_common.bus.provenance import was_asked, was_published, was_stored_by_a_writer
+from cotenant_common.contracts import codec
 from cotenant_common.contracts.buckets import EVENTS_STREAM, BucketSpec
+from cotenant_common.contracts.messages.base import Message
 from cotenant_common.telemetry.logging import get_logger
 
 PENDING_BYTES: Final = 8 << 20
@@ -51,15 +60,24 @@ class UnsupportedServerError(BusError):
     """The server is too old for what state needs: atomic batches, message TTL and republish."""
 
 
-class PermissionDeniedError(BusError):
-    """Permanent: the server's permissions forbid this subject."""
+EVENTS_WAIT_S: Final = 2.0
+_HEADER: Final = re.compile(rb"^[ \t]*([!-9;-~]+)[ \t]*:[ \t]*(.*?)[ \t]*\r$", re.MULTILINE)
+
+
+class _LeanClient(Client):
+    """Every message of a bucket carries half a dozen headers; the client looks at each character of their names,
+    which was a tenth of what a busy scheduler did."""
+
+    @staticmethod
+    def _parse_header_lines(raw: bytes) -> dict[str, str]:
+        return {name.decode(): value.decode("utf-8", "replace") for name, value in _HEADER.findall(raw)}
 
 
 class NatsWire:
     """A client connection as the layers above see it."""
 
     def __init__(self, name: str) -> None:
-        self.client = Client()
+        self.client = _LeanClient()
         self.error_counts: dict[str, int] = {}
         self.failed: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self._name = name
@@ -68,6 +86,7 @@ class NatsWire:
         self._on_reconnect: dict[int, OnReconnect] = {}
         self._serial = 0
         self._denied: dict[str, str] = {}
+        self._refused: asyncio.Future[str] = asyncio.get_running_loop().create_future()
 
     @property
     def name(self) -> str:
@@ -77,12 +96,28 @@ class NatsWire:
     def connected(self) -> bool:
         return bool(self.client.is_connected)
 
-    async def connect(self, servers: Sequence[str], token: str | None) -> None:
-        """Try until it works."""
+    async def connect(self, servers: Sequence[str], login: Login) -> None:
+        """Try until it works. Raise AccessDeniedError when the server says no, which waiting does not change."""
+        connecting = asyncio.ensure_future(self._connect(servers, login))
+        try:
+            await asyncio.wait((connecting, self._refused), return_when=asyncio.FIRST_COMPLETED)
+            if not connecting.done():
+                who = f" as {login.user!r}" if login.user else ""
+                raise AccessDeniedError(
+                    f"{', '.join(servers)} does not let {self._name} in{who}: {self._refused.result()}"
+                )
+            await connecting
+        finally:
+            self._refused.cancel()
+            connecting.cancel()
+            await asyncio.wait((connecting,))
+        self._reconnected.set()
+
+    async def _connect(self, servers: Sequence[str], login: Login) -> None:
         await self.client.connect(
             servers=list(servers),
             name=self._name,
-            token=token,
+            **login.options(),
             allow_reconnect=True,
             max_reconnect_attempts=-1,
             reconnect_time_wait=1,
@@ -97,7 +132,6 @@ class NatsWire:
             reconnected_cb=self._on_reconnected,
             closed_cb=self._on_closed,
         )
-        self._reconnected.set()
 
     async def close(self) -> None:
         self._closing = True
@@ -179,7 +213,7 @@ class NatsWire:
         try:
             await self.client.publish(subject, data, reply=reply_to, headers=_carried(headers))
         except errors.OutboundBufferLimitError:
-            self._count("outbound_buffer_full")
+            self.count("outbound_buffer_full")
         except errors.Error as error:
             raise self._translated(error, subject, len(data)) from error
 
@@ -220,21 +254,31 @@ class NatsWire:
         if (reason := self._denied.pop(subject.lower(), None)) is not None:
             raise PermissionDeniedError(reason)
 
-    def _count(self, what: str) -> None:
+    def count(self, what: str) -> None:
         self.error_counts[what] = self.error_counts.get(what, 0) + 1
 
     async def _on_error(self, error: Exception) -> None:
-        self._count(type(error).__name__)
-        if denied := _DENIED.search(str(error)):
+        self.count(type(error).__name__)
+        if (reason := _refusal(error)) is not None:
+            self._refuse(reason)
+        elif denied := _DENIED.search(str(error)):
             # The client hands the server's text over in lower case.
             self._denied[denied["subject"].lower()] = f"{error}"
             _log.error("bus_permission_denied", service=self._name, subject=denied["subject"], what=denied["what"])
         else:
             _log.warning("bus_error", service=self._name, error=f"{type(error).__name__}: {error}")
 
+    def _refuse(self, reason: str) -> None:
+        if not self._refused.done():
+            self._refused.set_result(reason)
+        elif not self._closing and not self.failed.done():
+            # Let in once and no more: the login was replaced while the connection was down, and the client would offer
+            # the old one for ever. Whoever starts again reads the new one.
+            self.failed.set_result(f"the server no longer lets it in: {reason}")
+
     async def _on_disconnect(self) -> None:
         if not self._closing:
-            self._count("disconnected")
+            self.count("disconnected")
             _log.warning("bus_disconnected", service=self._name)
         self._fail_requests()
 
@@ -246,7 +290,7 @@ class NatsWire:
                 future.set_exception(errors.ConnectionReconnectingError())
 
     async def _on_reconnected(self) -> None:
-        self._count("reconnected")
+        self.count("reconnected")
         _log.info("bus_reconnected", service=self._name)
         self._wake_all()
 
@@ -261,6 +305,16 @@ class NatsWire:
         if not self._closing and not self.failed.done():
             # The client gave up for good, for instance after a protocol error. Alive and deaf is the worst state.
             self.failed.set_result(f"the client closed its connection: {self.client.last_error}")
+
+
+def _refusal(error: Exception) -> str | None:
+    """Why trying again would not help, of what goes wrong while connecting."""
+    if isinstance(error, ssl.SSLError) and "CERT" in (reason := str(error.reason).upper()):
+        # Of either side; a handshake that a restart cut short says something else, and is tried again.
+        return f"TLS: {reason}; are nats_tls_ca_file and nats_tls_cert_file the right ones?"
+    if "authorization violation" in str(error).lower():
+        return "wrong user, password, token or key"
+    return None
 
 
 def _carried(headers: Mapping[str, str] | None) -> dict[str, str] | None:
@@ -319,8 +373,22 @@ class NatsBus:
     async def wait_failed(self) -> str:
         return await asyncio.shield(self._wire.failed)
 
+    async def wait_reconnected(self) -> None:
+        woken = asyncio.Event()
+        undo = self._wire.on_reconnect(woken.set)
+        try:
+            await woken.wait()
+            while not self.connected:  # it was closed instead
+                woken.clear()
+                await woken.wait()
+        finally:
+            undo()
+
     async def publish(self, subject: str, data: bytes, headers: Mapping[str, str] | None = None) -> None:
         await self._wire.send(subject, data, headers=headers)
+
+    async def publish_message(self, subject: str, message: Message, headers: Mapping[str, str] | None = None) -> None:
+        await self.publish(subject, codec.encode(message), headers)
 
     async def publish_event(self, subject: str, data: bytes, *, event_id: str, headers: Mapping[str, str]) -> int:
         await self._open_events()
@@ -331,11 +399,20 @@ class NatsBus:
             self._events_open = False
             raise
 
+    async def publish_events(self, events: Sequence[EventMessage]) -> None:
+        await self._open_events()
+        messages = [(event.subject, event.data, {**event.headers, MSG_ID: event.event_id}) for event in events]
+        try:
+            await self._api.send_batch(messages, EVENTS_WAIT_S)
+        except BusUnavailableError:
+            self._events_open = False
+            raise
+
     async def subscribe(self, subject: str, handler: Handler, *, queue: str | None = None) -> NatsSubscription:
         stopped = asyncio.Event()
 
         async def call(message: Msg) -> None:
-            if stopped.is_set():
+            if stopped.is_set() or not self._is_genuine(message, was_published):
                 return
             try:
                 await handler(_received(message))
@@ -349,7 +426,7 @@ class NatsBus:
         stopped = asyncio.Event()
 
         async def call(message: Msg) -> None:
-            if stopped.is_set():
+            if stopped.is_set() or not self._is_genuine(message, was_asked):
                 return
             answer, headers = b"", None
             try:
@@ -362,6 +439,13 @@ class NatsBus:
                 await self._answer(message.reply, answer, headers)
 
         return NatsSubscription(await self._wire.subscribe(subject, call, queue), stopped)
+
+    def _is_genuine(self, message: Msg, check: Callable[[str, Mapping[str, str], str], bool]) -> bool:
+        if check(message.subject, message.headers or {}, message.reply):
+            return True
+        self._wire.count("forged")
+        _log.error("bus_message_refused", service=self.name, subject=message.subject, reply_to=message.reply)
+        return False
 
     async def _answer(self, reply_to: str, answer: bytes, headers: Mapping[str, str] | None) -> None:
         try:
@@ -389,8 +473,11 @@ class NatsBus:
         reader = OrderedReader(self._wire, self._api, self._events_config, subject, start)
         async with aclosing(reader.read()) as items:
             async for item in items:
-                if isinstance(item, Delivered):
+                if isinstance(item, Delivered) and was_stored_by_a_writer(item.message.headers):
                     yield Received(item.message.subject, item.message.data, item.message.headers, item.sequence)
+
+    def snapshots(self) -> StreamSnapshots:
+        return StreamSnapshots(self._wire, self._api)
 
     async def last_event_sequence(self) -> int:
         return (await self._api.ensure_stream(self._events_config)).last_sequence
@@ -423,14 +510,18 @@ async def connect(
     *,
     name: str,
     token: str | None = None,
+    login: Login | None = None,
     replicas: int = 1,
     timeout_s: float | None = None,
 ) -> NatsBus:
-    """Connect; wait for the server for as long as it takes, or raise BusUnavailableError after ``timeout_s``."""
+    """Connect; wait for the server for as long as it takes, or raise BusUnavailableError after ``timeout_s``.
+
+    ``token`` is short for a login with nothing else. Raise AccessDeniedError when the server refuses it.
+    """
     wire = NatsWire(name)
     try:
         async with asyncio.timeout(timeout_s):
-            await wire.connect(servers, token)
+            await wire.connect(servers, login or token_login(token))
     except TimeoutError:
         await wire.close()
         raise BusUnavailableError(f"no NATS server at {', '.join(servers)} within {timeout_s:g} s") from None

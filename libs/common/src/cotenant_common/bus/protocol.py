@@ -10,10 +10,19 @@ from enum import StrEnum
 from typing import Any, Protocol
 
 from cotenant_common.contracts.buckets import BucketSpec
+from cotenant_common.contracts.messages.base import Message
 
 
 class BusError(Exception):
     """Base of everything a bus raises."""
+
+
+class PermissionDeniedError(BusError):
+    """Permanent: the server's permissions forbid this subject."""
+
+
+class AccessDeniedError(BusError):
+    """The server does not let this user in, or shows a certificate that nobody vouches for."""
 
 
 class BusUnavailableError(BusError):
@@ -44,7 +53,7 @@ class ConflictError(BusError):
 
 
 class PayloadTooLargeError(BusError):
-    """Permanent: the server refuses messages over its limit (1 MiB by default)."""
+    """Permanent: the server refuses messages over its ``max_payload`` (1 MiB by default; ours are set to 8 MiB)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +82,8 @@ class Entry:
     value: bytes | None
     revision: int
     op: Op = Op.PUT
+    decoded: dict[type, Any] = field(default_factory=dict, compare=False, repr=False)
+    """What readers made of ``value``, by model, as in ``Received``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +121,16 @@ class Delete:
     key: str
     expect: int | None = None
     expect_filter: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class EventMessage:
+    """An event as it goes into the events stream."""
+
+    subject: str
+    data: bytes
+    event_id: str
+    headers: Mapping[str, str] = field(default_factory=dict)
 
 
 class Bucket(Protocol):
@@ -179,8 +200,19 @@ class Bus(Protocol):
         """Fire and forget. Raise PayloadTooLargeError; a cut connection buffers, then drops."""
         ...
 
+    async def publish_message(self, subject: str, message: Message, headers: Mapping[str, str] | None = None) -> None:
+        """As ``publish``. Readers in the same process may get this very object, so nobody changes what is in it."""
+        ...
+
     async def publish_event(self, subject: str, data: bytes, *, event_id: str, headers: Mapping[str, str]) -> int:
         """Store in the events stream once per ``event_id``; return the stream sequence. Raise BusUnavailableError."""
+        ...
+
+    async def publish_events(self, events: Sequence[EventMessage]) -> None:
+        """Store at most 1,000 in order, all or none. Raise BusUnavailableError: all may be stored, or none.
+
+        Any other BusError refuses all of them for the sake of one, which may be stored already: send them singly.
+        """
         ...
 
     async def subscribe(self, subject: str, handler: Handler, *, queue: str | None = None) -> Subscription: ...
@@ -209,6 +241,10 @@ class Bus(Protocol):
 
     async def wait_failed(self) -> str:
         """Until this connection is beyond repair; the answer says why. Its service must be started anew."""
+        ...
+
+    async def wait_reconnected(self) -> None:
+        """Until the connection comes back the next time after it was lost. Core messages in between are gone."""
         ...
 
     async def close(self) -> None: ...

@@ -22,6 +22,10 @@ class BucketSpec:
     republish: tuple[str, str] | None = None
     sync_always: bool = True
     """False where the next write comes within seconds anyway."""
+    agent_reads: str | None = None
+    """Keys that an agent reads, ``<node>`` standing for its own; None: none. Services read everything."""
+    agent_marks: bool = False
+    """Agents tell of their writes as events, and each keeps the key ``announced.agent-<node>`` here for that."""
 
     @property
     def bucket(self) -> str:
@@ -38,13 +42,33 @@ SPECS: Final = BucketSpec(
     "gateway",
     state.SpecRecord,
     "what users want; deletion mark; incarnation",
+    agent_reads="Pod.>",
 )
 POLICIES: Final = BucketSpec(
-    "policies", "<node>", "gateway", state.PolicyRecord, "effective NodeSLO with the source of each value"
+    "policies",
+    "<node>",
+    "gateway",
+    state.PolicyRecord,
+    "effective NodeSLO with the source of each value",
+    agent_reads="<node>",
 )
-NODES: Final = BucketSpec("nodes", "<node>", "agent", state.NodeInventory, "measured inventory, topology, capabilities")
+NODES: Final = BucketSpec(
+    "nodes",
+    "<node>",
+    "agent",
+    state.NodeInventory,
+    "measured inventory, topology, capabilities",
+    agent_reads="<node>",
+)
 HEARTBEATS: Final = BucketSpec(
-    "heartbeats", "<node>", "agent", state.Heartbeat, "key that lives 10 s", ttl_keys=True, sync_always=False
+    "heartbeats",
+    "<node>",
+    "agent",
+    state.Heartbeat,
+    "key that lives 10 s",
+    ttl_keys=True,
+    sync_always=False,
+    agent_reads="<node>",
 )
 PODSTATUS: Final = BucketSpec(
     "podstatus",
@@ -52,6 +76,8 @@ PODSTATUS: Final = BucketSpec(
     "agent",
     state.PodStatusRecord,
     "phase, restarts, rejected binds, terminal status",
+    agent_reads="<node>.*",
+    agent_marks=True,
 )
 BINDINGS: Final = BucketSpec(
     "bindings",
@@ -60,6 +86,7 @@ BINDINGS: Final = BucketSpec(
     state.Binding,
     "placement, attempt, epoch, digest of the spec",
     republish=("*.*", "cotenant.v1.bound.{{wildcard(2)}}.{{wildcard(1)}}"),
+    agent_reads="*.<node>",
 )
 PODSCHED: Final = BucketSpec(
     "podsched",

@@ -10,7 +10,7 @@ from typing import Any, Final, get_type_hints
 import yaml
 from pydantic import BaseModel
 
-from cotenant_common.contracts import permissions
+from cotenant_common.contracts import server_config
 from cotenant_common.contracts.buckets import BUCKETS, EVENTS_STREAM, BucketSpec
 from cotenant_common.contracts.messages.base import Message
 from cotenant_common.contracts.messages.events import EVENT_TYPES
@@ -35,7 +35,7 @@ def rendered() -> dict[str, str]:
     return {
         CONTRACTS_PATH: contracts_markdown(),
         ASYNCAPI_PATH: asyncapi_yaml(),
-        PERMISSIONS_PATH: permissions.render(_HEAD),
+        PERMISSIONS_PATH: server_config.render_template(_HEAD),
     }
 
 

@@ -32,6 +32,8 @@ class Topic:
     publisher: str
     delivery: Delivery
     reply: type[Message] | None = None
+    server: str | None = None
+    """Who answers; None: nobody does."""
     duplicate: str = "no effect"
     loss: str = "none: retried"
     reorder: str = "no effect"
@@ -101,6 +103,7 @@ POD_EVICT: Final = Topic(
     "descheduler, quota, scheduler, agent",
     Delivery.COMMAND,
     reply=commands.EvictReply,
+    server="gateway",
     duplicate="the first answer again, nothing else",
     restart="answered from the specs that hold the command id",
 )
@@ -108,9 +111,10 @@ OBJECT_APPLY: Final = Topic(
     "object_apply",
     f"{PREFIX}.cmd.object.apply",
     commands.ApplyRequest,
-    "any service",
+    "quota",
     Delivery.COMMAND,
     reply=commands.ApplyReply,
+    server="gateway",
     duplicate="unchanged",
     restart="apply is idempotent by content",
 )
@@ -121,6 +125,7 @@ EMERGENCY_USED: Final = Topic(
     "agent",
     Delivery.COMMAND,
     reply=commands.EvictReply,
+    server="gateway",
     duplicate="counted once by id",
     restart="reported again until answered",
 )
@@ -131,14 +136,16 @@ SCHEDULER_EXPLAIN: Final = Topic(
     "gateway",
     Delivery.QUERY,
     reply=commands.ExplainReply,
+    server="scheduler",
 )
 SCHEDULER_WHY_NOT: Final = Topic(
     "scheduler_why_not",
     f"{PREFIX}.req.scheduler.why_not",
     commands.WhyNotRequest,
-    "gateway",
+    "gateway, descheduler",
     Delivery.QUERY,
     reply=commands.WhyNotReply,
+    server="scheduler",
 )
 QUOTA_TREE: Final = Topic(
     "quota_tree",
@@ -147,6 +154,7 @@ QUOTA_TREE: Final = Topic(
     "gateway",
     Delivery.QUERY,
     reply=commands.QuotaTreeReply,
+    server="quota",
 )
 AGENT_LOGS: Final = Topic(
     "agent_logs",
@@ -155,6 +163,7 @@ AGENT_LOGS: Final = Topic(
     "gateway",
     Delivery.QUERY,
     reply=commands.LogsReply,
+    server="agent",
 )
 
 TOPICS: Final = (

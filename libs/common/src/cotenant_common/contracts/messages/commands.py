@@ -23,6 +23,8 @@ class EvictRequest(Message):
     """uid or quota to whom the room is promised; required for preempt and reclaim."""
     landing_node: str | None = None
     """Node where a move has a place; required for move."""
+    landing_reservation: str | None = None
+    """Reservation that holds the place; it has to be Available on ``landing_node``."""
     grace_ms: int | None = None
     deadline_ms: int | None = None
     dry_run: bool = False
@@ -42,6 +44,10 @@ class EvictReply(Message):
     reason: str | None = None
     message: str
     victims: list[VictimDecision] = Field(default_factory=list)
+    numbers: dict[str, Any] = Field(default_factory=dict)
+    """What the answer was worked out from."""
+    retry_after_ms: int | None = None
+    """When the same request may fare better with nothing else changed; None where time changes nothing."""
 
 
 class ApplyRequest(Message):

@@ -59,8 +59,26 @@ EVENT_TYPES = (
     "ledger.repaired",
     "emergency.used",
     "eviction.refused",
+    "cluster.frozen",
+    "cluster.unfrozen",
+    "cluster.observed",
     "object.applied",
     "object.deleted",
     "policy.changed",
 )
 """Closed set: metrics use it as a label, and a typo in a publisher fails its test."""
+
+AGENT_EVENT_TYPES = (
+    "pod.started",
+    "pod.ready",
+    "pod.restarted",
+    "pod.finished",
+    "pod.rejected",
+    "node.registered",
+    "node.suppressed",
+    "node.released",
+    "interference.detected",
+    "interference.cleared",
+    "emergency.used",
+)
+"""What an agent may tell: of pods, and the rest of its own node only."""

@@ -4,6 +4,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
+from cotenant_common.contracts import codec
 from cotenant_common.contracts.messages.base import Message, PodRef
 
 PodPhase = Literal["Pending", "Starting", "Running", "Succeeded", "Failed", "Deleted"]
@@ -74,6 +75,8 @@ class PolicyRecord(Message):
     observe: bool = False
     frozen: str | None = None
     """Reason of a freeze in force."""
+    observe_namespaces: list[str] = Field(default_factory=list)
+    """Pods of these namespaces are measured and reported on, never removed."""
 
 
 class NodeInventory(Message):
@@ -140,6 +143,8 @@ class PodStatusRecord(Message):
     run_as: str | None = None
     containers: list[ContainerStatus] = Field(default_factory=list)
     warnings: list[str] = Field(default_factory=list)
+    survivor: SpecRecord | None = None
+    """What the pod was started from, while no store the node can see holds it: it outlived the store it came from."""
 
     @property
     def terminal(self) -> bool:
@@ -221,6 +226,10 @@ class QuotaRuntime(Message):
     namespaces: list[str] = Field(default_factory=list)
     problem: str | None = None
     """Why this quota hangs nowhere and shares nothing, such as a parent that does not exist."""
+    stop_policy: Literal["None", "Hold", "HoldAndDrain"] = "None"
+    """The strongest of its own and its ancestors'; other than ``None``, nothing new is admitted."""
+    over_since_ms: int | None = None
+    """Since when it uses more than its share; kept here so that a restart does not start the delay again."""
 
 
 class QuotaLoan(Message):
@@ -255,6 +264,9 @@ class QuotaTreeStatus(Message):
     loans: list[QuotaLoan] = Field(default_factory=list)
     changes: list[QuotaChange] = Field(default_factory=list)
     computed_ms: int
+
+
+codec.keep_parts(QuotaTreeStatus, {"quotas": QuotaRuntime, "loans": QuotaLoan})
 
 
 class OvercommitTerm(Message):

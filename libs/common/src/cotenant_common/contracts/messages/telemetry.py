@@ -38,6 +38,10 @@ class NodeUsage(Message):
     be_limit_milli: int | None = None
     be_limit_reason: str | None = None
     be_limit_message: str | None = None
+    be_wish_milli: int | None = None
+    """What BE would be held to; it is held to less strict a limit while the node is observed or frozen."""
+    would_evict: list[str] = Field(default_factory=list)
+    """Why which pod would leave, of what is only observed."""
     cpu_pressure_some: float | None = None
     """PSI ``some avg10`` of the system, percent."""
     memory_pressure_some: float | None = None
