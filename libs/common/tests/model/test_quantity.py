@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from cotenant_common.model.quantity import (
     QuantityError,
+    ceil,
     cpu_milli,
     format_bytes,
     format_cpu,
@@ -104,3 +105,31 @@ def test_formatted_values_parse_back(value: int) -> None:
 @given(st.decimals(allow_nan=False, allow_infinity=False, min_value=-(10**9), max_value=10**9, places=6))
 def test_any_plain_decimal_is_exact(value: object) -> None:
     assert parse_quantity(f"{value:f}") == Fraction(f"{value:f}")
+
+
+SUFFIXES = ["", "n", "u", "m", "k", "M", "G", "T", "P", "E", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei", "e3", "E-2"]
+TEXTS = st.builds(
+    lambda sign, whole, part, suffix: f"{sign}{whole}{part}{suffix}",
+    st.sampled_from(["", "", "", "+", "-"]),
+    st.one_of(st.integers(0, 10**20).map(str), st.integers(0, 999).map(lambda n: f"{n:06}")),
+    st.sampled_from(["", "", ".", ".5", ".001"]),
+    st.sampled_from(SUFFIXES),
+)
+
+
+@given(TEXTS)
+def test_the_short_way_for_whole_numbers_says_what_the_exact_arithmetic_says(text: str) -> None:
+    value = parse_quantity(text)
+    for read, exact in ((cpu_milli, ceil(value * 1000)), (whole, ceil(value))):
+        if exact < 0:
+            with pytest.raises(QuantityError):
+                read(text)
+        else:
+            assert read(text) == exact
+
+
+@pytest.mark.parametrize("text", ["٣", "2\n", " 2", "2 Gi", "1_000", "0x10", "250mm", ""])
+def test_no_short_way_takes_what_the_grammar_refuses(text: str) -> None:
+    for read in (cpu_milli, whole):
+        with pytest.raises(QuantityError):
+            read(text)

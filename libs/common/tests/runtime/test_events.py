@@ -1,12 +1,12 @@
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import aclosing
 
 import pytest
 
 from cotenant_common.bus.memory_bus import MemoryBus
 from cotenant_common.bus.memory_link import Disturbance
-from cotenant_common.bus.protocol import Bucket, Entry
+from cotenant_common.bus.protocol import Bucket, BusUnavailableError, ConflictError, Entry, EventMessage
 from cotenant_common.contracts import codec
 from cotenant_common.contracts.buckets import BINDINGS, SPECS
 from cotenant_common.contracts.messages.events import Event
@@ -219,3 +219,43 @@ async def test_followers_get_each_event_once_and_skip_what_nobody_can_read() -> 
     async with aclosing(follow(reader, after_sequence=0)) as events:
         found = [await anext(events), await anext(events)]
     assert [(sequence, event.id) for sequence, event in found] == [(2, "bindings/u1.n1/1"), (3, "bindings/u1.n1/2")]
+
+
+@in_virtual_time
+async def test_one_event_that_is_stored_already_holds_up_none_behind_it() -> None:
+    bus = memory_server().connect("scheduler")
+    announce, _ = await announcer(bus)
+    sent: list[int] = []
+    store = bus.publish_events
+
+    async def refuse_what_is_known(events: Sequence[EventMessage]) -> None:
+        sent.append(len(events))
+        if any(event.event_id == "bindings/u1.n1/30" for event in events):
+            raise ConflictError("a message of the batch is a duplicate")
+        await store(events)
+
+    bus.publish_events = refuse_what_is_known  # type: ignore[method-assign]
+    for revision in range(1, 101):
+        await announce.announce(bound("u1.n1", revision))
+    assert await announce.flush()
+    assert await stored(bus) == [f"bindings/u1.n1/{revision}" for revision in range(1, 101)]
+    assert sent[0] == 2
+    assert len(sent) < 40
+
+
+@in_virtual_time
+async def test_a_batch_without_an_answer_is_told_again_in_order() -> None:
+    bus = memory_server().connect("scheduler")
+    announce, _ = await announcer(bus)
+    store, answers = bus.publish_events, iter([False, True, False])
+
+    async def answer_is_lost(events: Sequence[EventMessage]) -> None:
+        await store(events)
+        if not next(answers, True):
+            raise BusUnavailableError("no answer")
+
+    bus.publish_events = answer_is_lost  # type: ignore[method-assign]
+    for revision in range(1, 51):
+        await announce.announce(bound("u1.n1", revision))
+    assert await announce.flush()
+    assert await stored(bus) == [f"bindings/u1.n1/{revision}" for revision in range(1, 51)]

@@ -173,3 +173,67 @@ async def test_leading_inside_a_block() -> None:
         assert lease.held
     assert not lease.held
     assert await bucket.get("lease.scheduler") is None
+
+
+@in_virtual_time
+async def test_a_process_started_again_under_its_own_name_waits_for_no_lease() -> None:
+    server = memory_server()
+    killed = await Replica(server, "unit-scheduler").start()
+    await asyncio.sleep(10)
+    killed.bus.cut()
+    await killed.stop()
+    began = now()
+    again = await Replica(server, "unit-scheduler").start()
+    await again.lease.wait_held()
+    assert (now() - began < 0.5, again.lease.epoch) == (True, 2)
+    other = await Replica(server, "s-2").start()
+    await asyncio.sleep(10)
+    assert [again.lease.held, other.lease.held] == [True, False]
+    await again.stop()
+    await other.stop()
+
+
+@in_virtual_time
+async def test_two_processes_of_one_name_do_not_take_the_lease_from_each_other_for_ever() -> None:
+    server = memory_server()
+    first = await Replica(server, "twin").start()
+    await asyncio.sleep(10)
+    second = await Replica(server, "twin").start()
+    await asyncio.sleep(60)
+    assert [first.lease.held, second.lease.held, second.lease.epoch] == [False, True, 2]
+    await first.stop()
+    await second.stop()
+
+
+@in_virtual_time
+async def test_a_renewal_does_not_tell_discovery_what_it_was_just_told() -> None:
+    server = memory_server()
+    replica = await Replica(server, "s-1").start()
+    told = []
+    server.store(LEASES).listeners.append(lambda entry: told.append((now(), entry.value)))
+    await asyncio.sleep(60)
+    assert 60 / 8 < len(told) <= 60 / 4 + 1
+    assert all(value is not None for _, value in told), "it never ran out"
+    await replica.stop()
+
+
+@in_virtual_time
+async def test_whoever_waits_for_the_loss_hears_of_it_when_it_lapses_and_when_it_is_given_up() -> None:
+    server = memory_server()
+    replica = await Replica(server, "s-1").start()
+    await replica.lease.wait_held()
+    waiting = asyncio.create_task(replica.lease.wait_lost())
+    await asyncio.sleep(30)
+    assert not waiting.done()
+    replica.bus.partition()
+    await waiting
+    assert not replica.lease.held
+    assert 30 < now() <= 34
+    replica.bus.heal()
+    await replica.lease.wait_held()
+    waiting = asyncio.create_task(replica.lease.wait_lost())
+    await asyncio.sleep(1)
+    stopped_at = now()
+    await replica.stop()
+    await waiting
+    assert now() == stopped_at

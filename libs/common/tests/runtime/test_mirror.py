@@ -149,3 +149,56 @@ async def test_a_service_that_lacks_a_snapshot_says_which_and_goes_on_waiting() 
     running = asyncio.create_task(mirror.run())
     await waiting
     running.cancel()
+
+
+@in_virtual_time
+async def test_mirrors_in_one_process_decode_an_entry_once() -> None:
+    first, second = Mirrored(), Mirrored()
+    second.server = first.server
+    async with first.running() as one, second.running() as other:
+        await first.bucket.put("n1", data("n1"))
+        await asyncio.sleep(1)
+        assert one.items["n1"] is other.items["n1"]
+        await first.bucket.put("n1", data("n1", cpu="8"))
+        await asyncio.sleep(1)
+        assert one.items["n1"].capacity["cpu"] == 8_000
+
+
+@in_virtual_time
+async def test_an_audit_of_a_true_mirror_finds_nothing() -> None:
+    mirrored = Mirrored()
+    async with mirrored.running() as mirror:
+        await mirrored.bucket.put("a", data("a"))
+        await mirrored.bucket.put("b", data("b"))
+        await mirrored.bucket.delete("b")
+        assert await mirror.wait_revision(3)
+        assert await mirror.audit() == []
+
+
+@in_virtual_time
+async def test_an_audit_repairs_what_was_missed_and_tells_listeners() -> None:
+    mirrored = Mirrored()
+    async with mirrored.running() as mirror:
+        for name in ("lost", "stale", "kept"):
+            await mirrored.bucket.put(name, data(name))
+        assert await mirror.wait_revision(3)
+        del mirror.items["lost"]
+        mirror._revisions["stale"] = 1
+        mirror.items["ghost"], mirror._revisions["ghost"] = mirror.items["kept"], 1
+        mirrored.changes.clear()
+        found = {missed.key: (missed.believed, missed.actual) for missed in await mirror.audit()}
+        assert found == {"lost": (None, 1), "stale": (1, 2), "ghost": (1, None)}
+        assert sorted(mirror.items) == ["kept", "lost", "stale"]
+        assert ("ghost", True, False) in mirrored.changes
+        assert await mirror.audit() == []
+
+
+@in_virtual_time
+async def test_worlds_are_counted() -> None:
+    mirrored = Mirrored()
+    async with mirrored.running() as mirror:
+        await mirrored.bucket.put("a", data("a"))
+        await mirror.wait_revision(1)
+        mirrored.server.lose_bucket(NODES)
+        await asyncio.sleep(1)
+        assert (mirror.worlds, sorted(mirror.orphans)) == (1, ["a"])

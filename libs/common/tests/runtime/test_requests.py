@@ -27,6 +27,48 @@ def usage(node: str) -> NodeUsage:
     return NodeUsage(node=node, at_ms=1, interval_ms=1000, usage=Usage(), system=Usage(), pods=[])
 
 
+@in_virtual_time
+async def test_readers_in_one_process_share_the_message_and_its_bytes_are_those_of_the_wire() -> None:
+    sender, reader = pair()
+    typed: list[NodeUsage] = []
+    raw: list[bytes] = []
+
+    async def take(message: NodeUsage) -> None:
+        typed.append(message)
+
+    async def take_bytes(received: Received) -> None:
+        raw.append(received.data)
+
+    await requests.subscribe(reader, NODE_USAGE, take)
+    await reader.subscribe("cotenant.v1.tel.node.usage.*", take_bytes)
+    sent = usage("n1")
+    await requests.publish(sender, NODE_USAGE, sent, node="n1")
+    await asyncio.sleep(1)
+    assert typed[0] is sent
+    assert raw == [codec.encode(sent)]
+
+
+@in_virtual_time
+async def test_a_message_waits_out_a_pause_and_is_lost_in_a_partition() -> None:
+    sender, reader = pair()
+    seen: list[NodeUsage] = []
+
+    async def take(message: NodeUsage) -> None:
+        seen.append(message)
+
+    await requests.subscribe(reader, NODE_USAGE, take)
+    sender.partition()
+    await requests.publish(sender, NODE_USAGE, usage("lost"), node="n1")
+    sender.pause()
+    waiting = asyncio.create_task(requests.publish(sender, NODE_USAGE, usage("late"), node="n1"))
+    await asyncio.sleep(1)
+    assert seen == []
+    sender.heal()
+    await waiting
+    await asyncio.sleep(1)
+    assert [one.node for one in seen] == ["late"]
+
+
 async def explain(request: ExplainRequest) -> ExplainReply:
     return ExplainReply(found=True, state="Queued", message=request.name)
 

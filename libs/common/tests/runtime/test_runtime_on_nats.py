@@ -5,9 +5,9 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from cotenant_common.bus.nats_bus import NatsBus, PermissionDeniedError, connect
+from cotenant_common.bus.nats_bus import NatsBus, connect
 from cotenant_common.bus.protocol import ConflictError, Put
-from cotenant_common.contracts import codec, permissions
+from cotenant_common.contracts import codec
 from cotenant_common.contracts.buckets import BINDINGS, NODES
 from cotenant_common.contracts.messages.events import Event
 from cotenant_common.contracts.messages.state import NodeInventory
@@ -118,32 +118,3 @@ async def test_events_reach_followers_through_an_outage(server: NatsServer, bus:
     await until(lambda: len(seen) == 10)
     assert seen == expected
     await end(collecting)
-
-
-async def test_generated_permissions_allow_an_agent_its_own_node_and_nothing_else(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    for service in permissions.SERVICES:
-        monkeypatch.setenv(f"COTENANT_{service.upper()}_PASSWORD", f"{service}-secret")
-    config = permissions.render("test").replace("NODE", "n1")
-    async with NatsServer(extra_config=config) as server:
-        agent = await connect([server.url.replace("//", "//agent-n1:agent-secret@")], name="agent", timeout_s=30)
-        scheduler = await connect(
-            [server.url.replace("//", "//scheduler:scheduler-secret@")], name="scheduler", timeout_s=30
-        )
-        nodes = await agent.bucket(NODES)
-        await nodes.put("n1", codec.encode(node_inventory("n1")))
-        with pytest.raises(PermissionDeniedError):
-            await nodes.put("n2", b"x")
-        mirror = BucketMirror(await scheduler.bucket(NODES), NodeInventory)
-        running = asyncio.create_task(mirror.run())
-        await mirror.wait_ready()
-        assert sorted(mirror.items) == ["n1"]
-        with pytest.raises(PermissionDeniedError):
-            await (await scheduler.bucket(NODES)).put("n1", b"x")
-        bindings = await scheduler.bucket(BINDINGS)
-        await bindings.batch([Put("u1.n1", b"x"), Put("u2.n1", b"x")])
-        await scheduler.publish_event("cotenant.v1.evt.pod.bound.default.web", b"x", event_id="e", headers={})
-        await end(running)
-        await agent.close()
-        await scheduler.close()

@@ -4,6 +4,7 @@ from typing import ClassVar
 import pytest
 from pydantic import Field
 
+from cotenant_common.bus.login import Login
 from cotenant_common.runtime.settings import ServiceSettings, SettingsError, load_settings
 
 
@@ -85,7 +86,39 @@ def test_settings_are_frozen() -> None:
 def test_the_token_comes_from_a_file(tmp_path: Path) -> None:
     path = tmp_path / "token"
     path.write_text("secret\n")
-    assert load_settings(SchedulerSettings, overrides={"nats_token_file": path}).nats_token() == "secret"
-    assert load_settings(SchedulerSettings).nats_token() is None
+    login = load_settings(SchedulerSettings, overrides={"nats_token_file": path}).nats_login()
+    assert login.options()["token"] == "secret"
+    assert load_settings(SchedulerSettings).nats_login() == Login()
     with pytest.raises(SettingsError, match="nats_token_file"):
-        load_settings(SchedulerSettings, overrides={"nats_token_file": tmp_path / "none"}).nats_token()
+        load_settings(SchedulerSettings, overrides={"nats_token_file": tmp_path / "none"}).nats_login()
+
+
+def test_a_secret_prints_as_stars_wherever_settings_and_logins_are_shown(tmp_path: Path) -> None:
+    path = tmp_path / "password"
+    path.write_text("open-sesame\n")
+    settings = load_settings(SchedulerSettings, overrides={"nats_user": "scheduler", "nats_password_file": path})
+    login = settings.nats_login()
+    assert login.options()["password"] == "open-sesame"
+    assert "open-sesame" not in f"{login!r} {login} {settings!r} {settings.model_dump(mode='json')}"
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({"nats_token_file": "a", "nats_nkey_file": "b"}, "one way to log in, got nats_token_file and nats_nkey_file"),
+        ({"nats_password_file": "a"}, "expected nats_user"),
+        ({"nats_tls_cert_file": "a"}, "together"),
+        ({"nats_tls_ca_file": "/dev/null"}, "nats_tls_ca_file"),
+        ({"nats_nkey_file": "/nowhere/seed"}, "nats_nkey_file: cannot read /nowhere/seed"),
+    ],
+)
+def test_a_login_that_cannot_work_is_one_clear_error(given: dict[str, str], expected: str) -> None:
+    with pytest.raises(SettingsError, match=expected):
+        load_settings(SchedulerSettings, overrides=given).nats_login()
+
+
+def test_replies_come_to_an_inbox_of_the_user(tmp_path: Path) -> None:
+    seed = tmp_path / "seed"
+    seed.write_text("x")
+    settings = load_settings(SchedulerSettings, overrides={"nats_user": "agent-n1", "nats_nkey_file": seed})
+    assert settings.nats_login().options() == {"inbox_prefix": "_INBOX.agent-n1", "nkeys_seed": str(seed)}

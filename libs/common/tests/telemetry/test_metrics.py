@@ -43,3 +43,24 @@ def test_null_metrics_measure_nothing() -> None:
     metrics.counter("a", "b").add(1, {"x": "y"})
     metrics.histogram("a", "b").record(1)
     metrics.gauge("a", "b").set(1)
+
+
+def test_seconds_have_buckets_below_a_second() -> None:
+    shown = python(
+        "from cotenant_common.telemetry.metrics import OpenTelemetryMetrics, render_prometheus\n"
+        "OpenTelemetryMetrics('x').histogram('cotenant_x_seconds', 'time').record(0.02)\n"
+        "print(render_prometheus().decode())\n"
+    )
+    assert 'cotenant_x_seconds_bucket{le="0.01",service="x"} 0.0' in shown
+    assert 'cotenant_x_seconds_bucket{le="0.025",service="x"} 1.0' in shown
+
+
+def test_a_gauge_can_be_read_when_it_is_asked_for() -> None:
+    shown = python(
+        "from cotenant_common.telemetry.metrics import OpenTelemetryMetrics, render_prometheus\n"
+        "state = {'ready': 0}\n"
+        "OpenTelemetryMetrics('x').observe_gauge('cotenant_service_state', 'state', lambda: state)\n"
+        "state['ready'] = 1\n"
+        "print(render_prometheus().decode())\n"
+    )
+    assert 'cotenant_service_state{kind="ready",service="x"} 1.0' in shown

@@ -81,3 +81,31 @@ def number() -> int:
 async def test_fixtures_reach_a_test_in_virtual_time(number: int) -> None:
     await asyncio.sleep(1000)
     assert number == 7
+
+
+def test_timers_of_one_instant_fire_in_the_order_in_which_they_were_set() -> None:
+    async def main() -> list[int]:
+        order: list[int] = []
+        loop = asyncio.get_running_loop()
+        for name in range(50):
+            loop.call_at(10.0, order.append, name)
+        await asyncio.sleep(11)
+        return order
+
+    assert run(main()) == list(range(50))
+
+
+def test_cancelled_timeouts_do_not_pile_up_until_they_are_due() -> None:
+    async def main() -> tuple[int, float]:
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, virtual_loop.VirtualLoop)
+        most = 0
+        for _ in range(20_000):
+            async with asyncio.timeout(86_400):
+                await asyncio.sleep(0.001)
+            most = max(most, len(loop._timers))
+        return most, loop.time()
+
+    most, now = run(main())
+    assert most < 5_000
+    assert now == pytest.approx(20.0)

@@ -2,6 +2,7 @@
 
 import re
 import uuid
+from functools import lru_cache
 from typing import Final, NewType
 
 NodeName = NewType("NodeName", str)
@@ -19,6 +20,7 @@ class InvalidNameError(ValueError):
     """A name that cannot be a key or a subject token."""
 
 
+@lru_cache(maxsize=65_536)
 def encode_token(name: str) -> str:
     """One subject token for a Kubernetes name: ``.`` becomes ``_``, which names never hold. Raise InvalidNameError."""
     token = name.replace(".", "_")

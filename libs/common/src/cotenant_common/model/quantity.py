@@ -18,6 +18,13 @@ _QUANTITY: Final = re.compile(
 _BINARY: Final = {"Ki": 1, "Mi": 2, "Gi": 3, "Ti": 4, "Pi": 5, "Ei": 6}
 _DECIMAL: Final = {"n": -9, "u": -6, "m": -3, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
 _MAX_LENGTH: Final = 64
+_PLAIN: Final = re.compile(r"(\d{1,18})([kMGT]|[KMGT]i)?\Z", re.ASCII)
+_UNIT: Final[dict[str | None, int]] = {
+    None: 1,
+    **{suffix: 10 ** _DECIMAL[suffix] for suffix in "kMGT"},
+    **{suffix: 1024 ** _BINARY[suffix] for suffix in ("Ki", "Mi", "Gi", "Ti")},
+}
+_MILLI: Final = re.compile(r"(\d{1,18})(m?)\Z", re.ASCII)
 
 
 class QuantityError(ValueError):
@@ -53,11 +60,16 @@ def ceil(value: Fraction) -> int:
 
 def cpu_milli(text: str | int) -> int:
     """CPU in milli-cores, rounded up as Kubernetes does. Raise QuantityError when negative or malformed."""
+    # Nearly all are written as 250m or 2: whole numbers need none of the exact arithmetic, at a twentieth of its cost.
+    if type(text) is str and (plain := _MILLI.match(text)) is not None:
+        return int(plain[1]) if plain[2] else 1000 * int(plain[1])
     return _non_negative(ceil(parse_quantity(text) * 1000), text)
 
 
 def whole(text: str | int) -> int:
     """Bytes or counted units, rounded up. Raise QuantityError when negative or malformed."""
+    if type(text) is str and (plain := _PLAIN.match(text)) is not None:
+        return int(plain[1]) * _UNIT[plain[2]]
     return _non_negative(ceil(parse_quantity(text)), text)
 
 

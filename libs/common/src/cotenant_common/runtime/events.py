@@ -6,11 +6,21 @@ after that. ``announced.<service>`` in the bucket says up to which revision ever
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncGenerator, Callable, Iterable
+from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from contextlib import aclosing, suppress
+from itertools import islice
 from typing import Final
 
-from cotenant_common.bus.protocol import Bucket, Bus, BusClosedError, BusError, BusUnavailableError, Entry, SnapshotDone
+from cotenant_common.bus.protocol import (
+    Bucket,
+    Bus,
+    BusClosedError,
+    BusError,
+    BusUnavailableError,
+    Entry,
+    EventMessage,
+    SnapshotDone,
+)
 from cotenant_common.contracts import codec
 from cotenant_common.contracts.buckets import BucketSpec, is_bookkeeping
 from cotenant_common.contracts.messages.events import EVENT_TYPES, Event
@@ -21,6 +31,8 @@ from cotenant_common.telemetry import tracing
 from cotenant_common.telemetry.logging import get_logger
 
 _BUFFER: Final = 10_000
+_TOGETHER: Final = 200
+"""In one batch: an answer each before the next goes out would hold a burst of bindings up for its events."""
 _MARK_EVERY_S: Final = 5.0
 _BACK_OFF_S: Final = (0.25, 0.5, 1.0, 2.0)
 _log = get_logger("events")
@@ -56,6 +68,10 @@ def event_headers(event: Event) -> dict[str, str]:
             "content-type": "application/msgpack",
         }
     )
+
+
+def _outgoing(event: Event) -> EventMessage:
+    return EventMessage(event_subject(event.type, event.object), codec.encode(event), event.id, event_headers(event))
 
 
 class SeenIds:
@@ -147,11 +163,11 @@ class Announcer:
             await asyncio.wait([self._sender])
         return done
 
-    async def catch_up(self, derive: Callable[[Entry], Iterable[Event]]) -> int:
+    async def catch_up(self, derive: Callable[[Entry], Iterable[Event]], pattern: str = ">") -> int:
         """Tell again what may not have been told before a crash; return how many events that were."""
         told = await self._read_mark()
         count = 0
-        async with aclosing(self._bucket.watch()) as items:
+        async with aclosing(self._bucket.watch(pattern)) as items:
             async for item in items:
                 if isinstance(item, SnapshotDone):
                     break
@@ -170,14 +186,16 @@ class Announcer:
         return self._told
 
     async def _send_all(self) -> None:
+        together = 1
         while self._queue:
-            event = self._queue[0]
-            try:
-                await self._send(event)
-            except BusClosedError:
+            events = list(islice(self._queue, together))
+            sent = await self._send_some(events)
+            if sent is None:
                 return
-            self._queue.popleft()
-            self._told = max(self._told, revision_of(event.id, self._bucket.spec) or 0)
+            # From one alone upwards: a bus that is away, or an event that stands in the way, costs few messages.
+            together = min(2 * together, _TOGETHER) if sent == len(events) else 1
+            for _ in range(sent):
+                self._told = max(self._told, revision_of(self._queue.popleft().id, self._bucket.spec) or 0)
             async with self._changed:
                 self._changed.notify_all()
             # Inside the loop: what is announced while the mark is being written must not wait for a next event.
@@ -185,26 +203,45 @@ class Announcer:
                 with suppress(BusError):
                     await self._mark()
 
-    async def _send(self, event: Event) -> None:
-        subject = event_subject(event.type, event.object)
-        data, headers = codec.encode(event), event_headers(event)
+    async def _send_some(self, events: Sequence[Event]) -> int | None:
+        """How many of the first are stored, at least one; None when there is no way to the bus any more."""
+        if len(events) > 1:
+            try:
+                await self._bus.publish_events([_outgoing(event) for event in events])
+            except BusUnavailableError:
+                pass
+            except BusError as error:
+                _log.info("events_sent_singly", service=self._service, events=len(events), error=str(error))
+            else:
+                return len(events)
+        # No answer, or one of them stands in the way of all: it is stored already, or too large.
+        return await self._insist(events[0])
+
+    async def _insist(self, event: Event) -> int | None:
         attempt = 0
         while True:
             try:
-                await self._bus.publish_event(subject, data, event_id=event.id, headers=headers)
+                await self._send(event)
             except BusClosedError:
-                raise
+                return None
             except BusUnavailableError as error:
                 pause_s = _BACK_OFF_S[min(attempt, len(_BACK_OFF_S) - 1)]
                 _log.warning("event_delayed", service=self._service, id=event.id, attempt=attempt, error=str(error))
                 attempt += 1
                 await asyncio.sleep(pause_s)
-            except BusError:
-                # Permanent, such as an event over the size limit: it must not block those behind it.
-                _log.exception("event_dropped", service=self._service, id=event.id, bytes=len(data))
-                return
             else:
-                return
+                return 1
+
+    async def _send(self, event: Event) -> None:
+        """Raise BusUnavailableError."""
+        out = _outgoing(event)
+        try:
+            await self._bus.publish_event(out.subject, out.data, event_id=out.event_id, headers=out.headers)
+        except BusUnavailableError:
+            raise
+        except BusError:
+            # Permanent, such as an event over the size limit: it must not block those behind it.
+            _log.exception("event_dropped", service=self._service, id=event.id, bytes=len(out.data))
 
     async def _mark(self) -> None:
         if self._told > self._marked:

@@ -22,6 +22,7 @@ _MARGIN_S: Final = 1.0
 _RENEWALS_PER_TTL: Final = 3
 _STANDBY_POLL_S: Final = 0.5
 _RELEASE_TIMEOUT_S: Final = 1.0
+_RESOLUTION_S: Final = 0.001
 _log = get_logger("lease")
 
 
@@ -51,7 +52,11 @@ class Lease:
         self._key = f"lease.{service}"
         self._lease_revision = 0
         self._renewed_at: float | None = None
+        self._told: tuple[bytes, float] | None = None
+        """What discovery was told last, and when."""
+        self._inherited = False
         self._acquired = asyncio.Event()
+        self._lost = asyncio.Event()
 
     @property
     def held(self) -> bool:
@@ -74,6 +79,15 @@ class Lease:
         while not self.held:
             self._acquired.clear()
             await self._acquired.wait()
+
+    async def wait_lost(self) -> None:
+        """Until it is not held any more; a lease that nobody can renew is lost by time alone."""
+        while (left_s := self._left_s) > 0:
+            self._lost.clear()
+            with suppress(TimeoutError):
+                # Sums of floats never meet exactly: what is left must not become a wait of no time.
+                async with asyncio.timeout(max(left_s, _RESOLUTION_S)):
+                    await self._lost.wait()
 
     async def run(self, on_lost: Callable[[], None] | None = None) -> None:
         """Acquire, renew, and acquire again when lost; release when cancelled."""
@@ -101,11 +115,32 @@ class Lease:
     async def _acquire(self) -> None:
         while True:
             try:
+                await self._inherit()
                 if await self._bucket.get(self._key) is None and await self._take():
                     return
             except BusUnavailableError as error:
                 _log.info("lease_waits_for_bus", service=self._service, error=str(error))
             await asyncio.sleep(_STANDBY_POLL_S)
+
+    async def _inherit(self) -> None:
+        """Once, at the start: a lease under our own name is that of our process before this one, and it is dead.
+
+        Only names that last make this happen, such as a unit's; those with a process id wait for the lease to run out.
+        Later on it could only be a second process of the same name, and the two would take it from each other for ever.
+        """
+        if self._inherited:
+            return
+        entry = await self._bucket.get(self._key)
+        self._inherited = True
+        if entry is None or entry.value is None:
+            return
+        try:
+            holder = codec.decode(LeaseRecord, entry.value).holder
+        except codec.DecodeError:
+            return
+        if holder == self._instance:
+            with suppress(ConflictError):
+                await self._bucket.delete(self._key, revision=entry.revision)
 
     async def _take(self) -> bool:
         sent_at = self._clock.monotonic()
@@ -144,7 +179,11 @@ class Lease:
             await asyncio.sleep(self._ttl_s / _RENEWALS_PER_TTL if self.held else 0)
             if not await self._renew(value):
                 break
+        self._let_go()
+
+    def _let_go(self) -> None:
         self._renewed_at = None
+        self._lost.set()
 
     async def _current_value(self) -> bytes | None:
         while self.held:
@@ -173,14 +212,18 @@ class Lease:
         return True
 
     async def _announce(self, value: bytes) -> None:
-        if self._discovery is not None:
+        """For those who ask who leads. It lives for two ttl, so it need not be said again with each renewal."""
+        now = self._clock.monotonic()
+        said = self._told is not None and self._told[0] == value and now - self._told[1] < self._ttl_s
+        if self._discovery is not None and not said:
             with suppress(BusError):
                 await self._discovery.put(self._service, value, ttl_s=self._ttl_s * 2)
+                self._told = value, now
 
     async def _release(self) -> None:
         if self._renewed_at is None:
             return
-        self._renewed_at = None
+        self._let_go()
         with suppress(BusError, TimeoutError):
             async with asyncio.timeout(_RELEASE_TIMEOUT_S):
                 await self._bucket.delete(self._key, revision=self._lease_revision)

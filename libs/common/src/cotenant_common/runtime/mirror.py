@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable, Iterable
 from contextlib import aclosing
+from dataclasses import dataclass
 from typing import Any, Final, Generic, TypeVar
 
 from cotenant_common.bus.protocol import Bucket, Entry, SnapshotDone, StoreReset, WatchItem
@@ -17,7 +18,17 @@ M = TypeVar("M", bound=Message)
 OnChange = Callable[[str, M | None, M | None, int], None]
 OnMalformed = Callable[[str, bytes, codec.DecodeError], None]
 _EXCERPT: Final = 48
+_AT_A_TIME: Final = 64
 _log = get_logger("mirror")
+
+
+@dataclass(frozen=True, slots=True)
+class Missed:
+    """A key of which a mirror believed another revision than the bucket holds; None is absent."""
+
+    key: str
+    believed: int | None
+    actual: int | None
 
 
 class MirrorNotReadyError(Exception):
@@ -56,6 +67,8 @@ class BucketMirror(Generic[M]):
         self.items: dict[str, M] = {}
         self.orphans: dict[str, M] = {}
         self.revision = 0
+        self.worlds = 0
+        """Stores made anew so far: a revision of an earlier one says nothing about this one."""
         self.malformed = 0
         self._bucket = bucket
         self._model = model
@@ -77,9 +90,14 @@ class BucketMirror(Generic[M]):
 
     async def run(self) -> None:
         """Follow the bucket for ever."""
+        taken = 0
         async with aclosing(self._bucket.watch(self._pattern)) as watch:
             async for item in watch:
                 self._take(item)
+                taken += 1
+                if taken % _AT_A_TIME == 0:
+                    # A burst is read from a queue without a pause, and a lease has to be renewed meanwhile.
+                    await asyncio.sleep(0)
 
     async def wait_ready(self, timeout_s: float = 30.0) -> None:
         """Raise MirrorNotReadyError when the snapshot is not complete in time."""
@@ -104,6 +122,43 @@ class BucketMirror(Generic[M]):
         except TimeoutError:
             return False
         return True
+
+    async def audit(self) -> list[Missed]:
+        """Compare with the bucket as it is, and apply what was missed. Costs a read of the whole bucket.
+
+        Nothing is said of a mirror that is merely behind: its updates are on their way.
+        """
+        held: dict[str, Entry] = {}
+        upto = 0
+        async with aclosing(self._bucket.watch(self._pattern)) as watch:
+            async for item in watch:
+                if isinstance(item, Entry) and not is_bookkeeping(item.key):
+                    held[item.key] = item
+                elif isinstance(item, SnapshotDone):
+                    upto = item.revision
+                    break
+        if not self.ready or not await self.wait_revision(upto):
+            return []
+        missed = [found for entry in held.values() if (found := await self._compare(entry)) is not None]
+        for key, revision in tuple(self._revisions.items()):
+            if key not in held and revision <= upto:
+                missed.append(Missed(key, revision, None))
+                self._apply(Entry(key, None, upto))
+        return missed
+
+    async def _compare(self, entry: Entry) -> Missed | None:
+        believed = self._revisions.get(entry.key) if entry.key in self.items else None
+        actual = None if entry.value is None else entry.revision
+        # A later write or removal has reached the mirror since the comparison began, or is about to.
+        if believed == actual or (believed or 0) > entry.revision:
+            return None
+        now = await self._bucket.get(entry.key)
+        if actual is not None and (now is None or now.revision != entry.revision):
+            return None
+        if actual is not None and self._decode(entry) is None:
+            return None
+        self._apply(entry)
+        return Missed(entry.key, believed, actual)
 
     def _take(self, item: WatchItem) -> None:
         if isinstance(item, Entry):
@@ -131,15 +186,19 @@ class BucketMirror(Generic[M]):
             self.items[entry.key] = new
             self._revisions[entry.key] = entry.revision
         # The snapshot after a reset repeats what is known, and a deletion of the unknown is none.
-        repeated = old == new and (new is None or self._unseen is not None)
+        repeated = (new is None or self._unseen is not None) and old == new
         if self._on_change is not None and not repeated:
             self._on_change(entry.key, old, new, entry.revision)
 
     def _decode(self, entry: Entry) -> M | None:
         if entry.value is None:
             return None
+        known: M | None = entry.decoded.get(self._model)
+        if known is not None:
+            return known
         try:
-            return codec.decode(self._model, entry.value)
+            decoded = entry.decoded[self._model] = codec.decode(self._model, entry.value)
+            return decoded
         except codec.DecodeError as error:
             self.malformed += 1
             _log.error(
@@ -166,6 +225,7 @@ class BucketMirror(Generic[M]):
     def _begin_new_world(self) -> None:
         _log.warning("store_recreated", bucket=self._bucket.spec.bucket, known=len(self.items))
         self._unseen = dict(self.items)
+        self.worlds += 1
         self._revisions.clear()
         self.revision = 0
 

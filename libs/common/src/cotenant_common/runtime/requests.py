@@ -45,7 +45,7 @@ def _token(part: str, ids: dict[str, str]) -> str:
 async def publish(bus: Bus, topic: Topic, message: Message, **ids: str) -> None:
     subject = topic.format(**ids)
     headers = None if subject.startswith(_UNTRACED) else tracing.outgoing() or None
-    await bus.publish(subject, codec.encode(message), headers)
+    await bus.publish_message(subject, message, headers)
 
 
 async def call(

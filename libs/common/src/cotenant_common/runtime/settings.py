@@ -1,12 +1,13 @@
 """Settings of a service: one frozen model, from code, environment and one YAML file, checked before anything starts."""
 
 import os
+import ssl
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Final, TypeVar
 
 import yaml
-from pydantic import Field, ValidationError, field_validator
+from pydantic import Field, SecretStr, ValidationError, field_validator
 from pydantic_settings import (
     BaseSettings,
     EnvSettingsSource,
@@ -16,6 +17,7 @@ from pydantic_settings import (
     SettingsConfigDict,
 )
 
+from cotenant_common.bus.login import Login
 from cotenant_common.telemetry.logging import Format, Level
 
 CONFIG_VARIABLE: Final = "COTENANT_CONFIG"
@@ -44,6 +46,20 @@ class ServiceSettings(BaseSettings):
     """Comma-separated in the environment; tried in turn."""
     nats_token_file: Path | None = None
     """A file, so that the token stays out of the process list and of dumps of the environment."""
+    nats_user: str | None = None
+    """The login beside a password, and with any other the name of the inbox that replies come to."""
+    nats_password_file: Path | None = None
+    nats_nkey_file: Path | None = None
+    """Seed of an nkey: the server knows the public half only."""
+    nats_creds_file: Path | None = None
+    """JWT and seed in one, where the server trusts an operator's signature."""
+    nats_tls_ca_file: Path | None = None
+    """Who vouches for the server; unset: the machine's authorities, for servers that ask for TLS."""
+    nats_tls_cert_file: Path | None = None
+    """With its key: who we are, for servers that verify their clients."""
+    nats_tls_key_file: Path | None = None
+    nats_replicas: int = Field(default=1, ge=1, le=5)
+    """Copies of every bucket and of the events, one per server of a cluster; 3 outlive the loss of one server."""
     http_host: str = "127.0.0.1"
     """Health and metrics answer anybody who can reach them, so they listen to this machine only unless told."""
     http_port: int = Field(default=0, ge=0, le=65_535)
@@ -53,7 +69,8 @@ class ServiceSettings(BaseSettings):
     otlp_endpoint: str | None = None
     """Base address of an OpenTelemetry collector; unset: nothing is exported, nothing imported."""
     instance: str = ""
-    """Who this is among replicas; empty: host name and process id."""
+    """Who this is among replicas; empty: host name and process id. A name that lasts, such as a unit's, lets a process
+    that was killed take its own lease over at once; no two processes may then have it at one time."""
     shutdown_timeout_s: float = Field(default=5.0, gt=0)
     """How long SIGTERM waits for work in hand. Below the 10 s after which most supervisors kill."""
 
@@ -68,14 +85,38 @@ class ServiceSettings(BaseSettings):
     def instance_name(self) -> str:
         return self.instance or f"{os.uname().nodename}-{os.getpid()}"
 
-    def nats_token(self) -> str | None:
-        """Read the token. Raise SettingsError when the file cannot be read."""
-        if self.nats_token_file is None:
+    def nats_login(self) -> Login:
+        """Read the files. Raise SettingsError naming the setting."""
+        self._check_login()
+        return Login(
+            user=self.nats_user,
+            token=_secret("nats_token_file", self.nats_token_file),
+            password=_secret("nats_password_file", self.nats_password_file),
+            nkey_file=_readable("nats_nkey_file", self.nats_nkey_file),
+            creds_file=_readable("nats_creds_file", self.nats_creds_file),
+            tls=self._tls(),
+        )
+
+    def _check_login(self) -> None:
+        ways = ("nats_token_file", "nats_password_file", "nats_nkey_file", "nats_creds_file")
+        given = [name for name in ways if getattr(self, name) is not None]
+        if len(given) > 1:
+            raise SettingsError(f"expected one way to log in, got {' and '.join(given)}")
+        if self.nats_password_file is not None and not self.nats_user:
+            raise SettingsError("nats_password_file: expected nats_user beside it")
+        if (self.nats_tls_cert_file is None) != (self.nats_tls_key_file is None):
+            raise SettingsError("expected nats_tls_cert_file and nats_tls_key_file together, got one of them")
+
+    def _tls(self) -> ssl.SSLContext | None:
+        if self.nats_tls_ca_file is None and self.nats_tls_cert_file is None:
             return None
         try:
-            return self.nats_token_file.read_text(encoding="utf-8").strip()
-        except OSError as error:
-            raise SettingsError(f"nats_token_file: cannot read {self.nats_token_file}: {error.strerror}") from error
+            context = ssl.create_default_context(cafile=_readable("nats_tls_ca_file", self.nats_tls_ca_file))
+            if self.nats_tls_cert_file is not None:
+                context.load_cert_chain(self.nats_tls_cert_file, self.nats_tls_key_file)
+        except OSError as error:  # of which ssl.SSLError is one
+            raise SettingsError(f"nats_tls_ca_file, nats_tls_cert_file: cannot be used: {error}") from error
+        return context
 
     @classmethod
     def settings_customise_sources(
@@ -92,6 +133,24 @@ class ServiceSettings(BaseSettings):
             EnvSettingsSource(settings_cls, env_prefix=_PREFIX),
             InitSettingsSource(settings_cls, init_kwargs=dict(_file_values(cls.service))),
         )
+
+
+def _readable(setting: str, path: Path | None) -> Path | None:
+    if path is not None:
+        _read(setting, path)
+    return path
+
+
+def _secret(setting: str, path: Path | None) -> SecretStr | None:
+    return None if path is None else SecretStr(_read(setting, path).strip())
+
+
+def _read(setting: str, path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "is no text"
+        raise SettingsError(f"{setting}: cannot read {path}: {reason}") from error
 
 
 def variable_prefix(service: str) -> str:

@@ -6,12 +6,14 @@ Names: ``cotenant_<service>_<what>_<unit>``. Labels come from closed sets, never
 
 from collections.abc import Callable, Mapping
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.metrics import MeterProvider
 
 Attributes = Mapping[str, str | int | bool]
+SECONDS_BUCKETS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 120.0)
+"""The SDK's own bounds are meant for milliseconds: in seconds, everything would fall below the first one."""
 
 
 class Counter(Protocol):
@@ -69,20 +71,30 @@ class OpenTelemetryMetrics:
         return self._keep(name, lambda: self._meter.create_counter(name, unit, description))
 
     def histogram(self, name: str, description: str, unit: str = "s") -> Histogram:
-        return self._keep(name, lambda: self._meter.create_histogram(name, unit, description))
+        bounds = SECONDS_BUCKETS if unit == "s" else None
+        return self._keep(
+            name,
+            lambda: self._meter.create_histogram(name, unit, description, explicit_bucket_boundaries_advisory=bounds),
+        )
 
     def gauge(self, name: str, description: str, unit: str = "1") -> Gauge:
         return self._keep(name, lambda: self._meter.create_gauge(name, unit, description))
 
     def observe(self, name: str, description: str, counts: Counts) -> None:
         """A counter whose totals somebody else keeps; label ``kind``."""
+        self._meter.create_observable_counter(name, [self._reader(counts)], "1", description)
 
+    def observe_gauge(self, name: str, description: str, counts: Counts, unit: str = "1") -> None:
+        """A gauge that is read when somebody asks for the metrics; label ``kind``."""
+        self._meter.create_observable_gauge(name, [self._reader(counts)], unit, description)
+
+    def _reader(self, counts: Counts) -> Callable[[Any], list[Any]]:
         def read(_: Any) -> list[Any]:
             from opentelemetry.metrics import Observation  # noqa: PLC0415 - costs memory, see above
 
             return [Observation(value, {**self._labels, "kind": kind}) for kind, value in sorted(counts().items())]
 
-        self._meter.create_observable_counter(name, [read], "1", description)
+        return read
 
     def _keep(self, name: str, create: Any) -> _Labelled:
         if name not in self._instruments:

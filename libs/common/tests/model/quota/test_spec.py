@@ -1,6 +1,6 @@
 from typing import Any
 
-from cotenant_common.model.quota.spec import ROOT, QuotaSpec, parse_quota
+from cotenant_common.model.quota.spec import ROOT, Problem, QuotaSpec, parse_quota
 
 
 def _manifest(spec: dict[str, Any], **metadata: Any) -> dict[str, Any]:
@@ -113,3 +113,16 @@ def test_annotations_that_no_message_could_carry_are_problems() -> None:
     assert "expected a list of names" in _problem(_manifest({"max": {"cpu": "1"}}, annotations=deep))[1]
     large = {"quota.scheduling.koordinator.sh/total-resource": '{"cpu": "1e300"}'}
     assert "expected at most" in _problem(_manifest({"max": {"cpu": "1"}}, annotations=large))[1]
+
+
+def test_a_stop_policy_is_one_of_three_words() -> None:
+    def read(text: str) -> tuple[QuotaSpec | None, tuple[Problem, ...]]:
+        annotations = {"cotenant.io/stop-policy": text}
+        return parse_quota({"metadata": {"name": "a", "annotations": annotations}, "spec": {"max": {"cpu": "1"}}})
+
+    for text, policy in (("", "None"), ("None", "None"), ("Hold", "Hold"), ("HoldAndDrain", "HoldAndDrain")):
+        spec, problems = read(text)
+        assert (problems, spec and spec.stop_policy) == ((), policy)
+    spec, problems = read("hold")
+    assert spec is None
+    assert "expected one of None, Hold, HoldAndDrain, got 'hold'" in problems[0].message

@@ -73,6 +73,17 @@ def test_the_tree_never_changes_and_is_the_same_along_a_chain() -> None:
     assert check_apply(_known(parent), quota("a", min=1, max=200, parent="p")) == []
 
 
+def test_a_tree_id_below_the_root_is_the_inherited_one() -> None:
+    label = "metadata.labels[quota.scheduling.koordinator.sh/tree-id]"
+    middle = quota("m", min=50, max=200, parent="p", is_parent=True)
+    leaf = quota("a", min=1, max=200, parent="m", tree_id="gold")
+    assert _paths(_known(PARENT, middle), leaf) == [label], "its ancestors are in the default tree"
+    golden = quota("p", min=100, max=200, is_parent=True, tree_id="gold")
+    assert check_apply(_known(golden, middle), leaf) == []
+    assert _paths(_known(quota("a", min=1, max=200, parent="m", tree_id="gold")), PARENT) == []
+    assert _paths(_known(PARENT, leaf), middle) == [label]
+
+
 def test_max_names_the_same_resources_up_and_down() -> None:
     both = {"cpu": 200, "memory": 10}
     assert _paths(_known(PARENT), quota("b", min=1, max=both, parent="p")) == ["spec.max"]
@@ -115,3 +126,20 @@ def test_delete_needs_no_children_and_no_pods() -> None:
 
 def test_what_passes_every_check_is_attached() -> None:
     assert build_forest([PARENT, CHILD]).detached == {}
+
+
+def test_moving_to_a_parent_of_another_tree_is_refused() -> None:
+    trees = [quota("p1", is_parent=True, tree_id="one"), quota("p2", is_parent=True, tree_id="two")]
+    known = _known(*trees, quota("a", parent="p1"))
+    problems = check_apply(known, quota("a", parent="p2"))
+    assert [problem.path for problem in problems] == ["metadata.labels[quota.scheduling.koordinator.sh/parent]"]
+    assert "one → two" in problems[0].message
+
+
+def test_the_capacity_of_a_tree_is_stated_once_and_at_its_root() -> None:
+    path = "metadata.annotations[quota.scheduling.koordinator.sh/total-resource]"
+    root = quota("r", is_parent=True, is_root=True, tree_id="t", total_resource={"cpu": 9})
+    assert check_apply({}, root) == []
+    assert _paths(_known(root), quota("r2", is_parent=True, tree_id="t", total_resource={"cpu": 9})) == [path]
+    assert path in _paths(_known(root), quota("c", parent="r", total_resource={"cpu": 9}))
+    assert check_apply(_known(root), quota("other", is_parent=True, tree_id="u", total_resource={"cpu": 9})) == []

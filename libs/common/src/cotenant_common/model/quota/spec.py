@@ -3,6 +3,7 @@
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import Any, Final
 
 from cotenant_common.model import labels, resources
@@ -20,10 +21,6 @@ UNLIMITED: Final = (2**63 - 1) // 5
 LARGEST: Final = 2**63 - 1
 """What a message can carry; the root quota that Koordinator makes of a profile has half of it in milli-cores."""
 
-_LABEL_IGNORE_DEFAULT_TREE: Final = "quota.scheduling.koordinator.sh/ignore-default-tree"
-_LABEL_FORCE_UPDATE: Final = "quota.scheduling.koordinator.sh/allow-force-update"
-_ANNOTATION_STRICT_KEYS: Final = "quota.scheduling.koordinator.sh/max-strict-check-resource-keys"
-
 
 @dataclass(frozen=True, slots=True)
 class Problem:
@@ -33,9 +30,22 @@ class Problem:
     message: str
 
 
+class StopPolicy(StrEnum):
+    """Whether a queue takes work, in Kueue's words. A parent's policy holds for all below it."""
+
+    NONE = "None"
+    HOLD = "Hold"
+    """Nothing new is admitted; what runs goes on."""
+    HOLD_AND_DRAIN = "HoldAndDrain"
+    """Nothing new is admitted, and what runs is evicted within its disruption budgets and waits again."""
+
+
 @dataclass(frozen=True, slots=True)
 class QuotaSpec:
-    """Amounts are canonical integers. ``tree_id`` is as written: empty means inherited from the parent."""
+    """Amounts are canonical integers. ``tree_id`` is as written: empty means inherited from the parent.
+
+    ``admission`` is the most that its pods may ask for, waiting ones included; None is no limit.
+    """
 
     name: str
     namespace: str
@@ -52,6 +62,8 @@ class QuotaSpec:
     ignore_default_tree: bool = False
     allow_force_update: bool = False
     strict_keys: tuple[str, ...] = ()
+    stop_policy: StopPolicy = StopPolicy.NONE
+    admission: ResourceList | None = None
 
 
 @dataclass(slots=True)
@@ -96,6 +108,16 @@ class _Reader:
             return bool(text == "true")
         self.complain(f"metadata.labels[{name}]", f'expected "true" or "false", got {text!r}')
         return default
+
+    def stop_policy(self) -> StopPolicy:
+        text = self.mapping("metadata", "annotations").get(labels.QUOTA_STOP_POLICY)
+        if text in (None, ""):
+            return StopPolicy.NONE
+        if text in tuple(StopPolicy):
+            return StopPolicy(text)
+        known = ", ".join(StopPolicy)
+        self.complain(f"metadata.annotations[{labels.QUOTA_STOP_POLICY}]", f"expected one of {known}, got {text!r}")
+        return StopPolicy.NONE
 
     def annotation(self, name: str, kind: type, shape: str) -> Any:
         """The decoded JSON of an annotation, or None when it is absent or malformed."""
@@ -146,9 +168,11 @@ def parse_quota(manifest: Mapping[str, Any]) -> tuple[QuotaSpec | None, tuple[Pr
         tree_id=str(given_labels.get(labels.QUOTA_TREE_ID) or ""),
         is_root=reader.flag(labels.QUOTA_IS_ROOT, default=False),
         total_resource=reader.annotated_amounts(labels.QUOTA_TOTAL_RESOURCE),
-        ignore_default_tree=reader.flag(_LABEL_IGNORE_DEFAULT_TREE, default=False),
-        allow_force_update=reader.flag(_LABEL_FORCE_UPDATE, default=False),
-        strict_keys=reader.annotated_names(_ANNOTATION_STRICT_KEYS),
+        ignore_default_tree=reader.flag(labels.QUOTA_IGNORE_DEFAULT_TREE, default=False),
+        allow_force_update=reader.flag(labels.QUOTA_FORCE_UPDATE, default=False),
+        strict_keys=reader.annotated_names(labels.QUOTA_STRICT_KEYS),
+        stop_policy=reader.stop_policy(),
+        admission=reader.annotated_amounts(labels.QUOTA_ADMISSION),
     )
     try:
         encode_token(spec.tree_id or "default")

@@ -5,12 +5,13 @@ from typing import Final
 
 from cotenant_common.model import labels, resources
 from cotenant_common.model.quota.spec import BUILT_IN, DEFAULT, ROOT, SYSTEM, Problem, QuotaSpec, check_bounds
-from cotenant_common.model.quota.tree import build_forest
+from cotenant_common.model.quota.tree import DEFAULT_TREE, build_forest
 from cotenant_common.model.resources import ResourceList
 
 _PARENT: Final = f"metadata.labels[{labels.QUOTA_PARENT}]"
 _IS_PARENT: Final = f"metadata.labels[{labels.QUOTA_IS_PARENT}]"
 _TREE_ID: Final = f"metadata.labels[{labels.QUOTA_TREE_ID}]"
+_TOTAL: Final = f"metadata.annotations[{labels.QUOTA_TOTAL_RESOURCE}]"
 _NAMESPACES: Final = f"metadata.annotations[{labels.QUOTA_NAMESPACES}]"
 
 
@@ -23,6 +24,7 @@ def check_apply(
     old = existing.get(new.name)
     found = check_bounds(new)
     found += _check_namespaces(existing, new)
+    found += _check_total(existing, new)
     found += _check_strict_max(new, used or {})
     if old is not None:
         found += _check_change(existing, old, new, bound_pods)
@@ -62,9 +64,7 @@ def _check_strict_max(new: QuotaSpec, used: ResourceList) -> list[Problem]:
 
 
 def _check_change(existing: Mapping[str, QuotaSpec], old: QuotaSpec, new: QuotaSpec, bound_pods: int) -> list[Problem]:
-    found = []
-    if old.tree_id and new.tree_id != old.tree_id:
-        found.append(Problem(_TREE_ID, f"the tree cannot change: {old.tree_id} → {new.tree_id or 'none'}"))
+    found = _check_same_tree(existing, old, new)
     children = _children(existing, new.name)
     if old.is_parent and not new.is_parent and children:
         found.append(Problem(_IS_PARENT, f"quota {new.name} has children: {', '.join(children)}"))
@@ -73,28 +73,62 @@ def _check_change(existing: Mapping[str, QuotaSpec], old: QuotaSpec, new: QuotaS
     return found
 
 
+def _check_same_tree(existing: Mapping[str, QuotaSpec], old: QuotaSpec, new: QuotaSpec) -> list[Problem]:
+    if (old.parent, old.tree_id) == (new.parent, new.tree_id):
+        return []  # and no need to make two forests of it: a thousand quotas may be applied again at once
+    before, after = _tree_of(existing, old), _tree_of(existing, new)
+    if before is None or after is None or before == after:
+        return []
+    path = _TREE_ID if new.parent == old.parent else _PARENT
+    return [Problem(path, f"the tree cannot change: {before} → {after}; delete the quota and create it anew")]
+
+
+def _tree_of(existing: Mapping[str, QuotaSpec], one: QuotaSpec) -> str | None:
+    """The tree it belongs to, its own or an ancestor's; None while it hangs nowhere."""
+    return build_forest({**existing, one.name: one}.values()).tree_of.get(one.name)
+
+
+def _check_total(existing: Mapping[str, QuotaSpec], new: QuotaSpec) -> list[Problem]:
+    """Capacity is stated once for a tree, at its root."""
+    if new.total_resource is None:
+        return []
+    if new.parent != ROOT:
+        return [Problem(_TOTAL, f"only the root of a tree states its capacity; {new.name} has parent {new.parent}")]
+    twins = [
+        one.name
+        for one in existing.values()
+        if one.name != new.name
+        and one.parent == ROOT
+        and one.total_resource is not None
+        and (one.tree_id or DEFAULT_TREE) == (new.tree_id or DEFAULT_TREE)
+    ]
+    if twins:
+        return [Problem(_TOTAL, f"tree {new.tree_id or DEFAULT_TREE} has its capacity from quota {min(twins)} already")]
+    return []
+
+
 def _check_topology(existing: Mapping[str, QuotaSpec], new: QuotaSpec) -> list[Problem]:
     if new.parent == ROOT and not new.is_parent:
         return []
     known = {**existing, new.name: new}
-    detached = build_forest(known.values()).detached.get(new.name)
-    if detached is not None:
-        return [detached]
+    forest = build_forest(known.values())
+    if new.name in forest.detached:
+        return [forest.detached[new.name]]
     children = [known[name] for name in _children(known, new.name)]
     parent = known.get(new.parent)
-    found = _check_keys_down(new, children) + _check_tree_ids(new, parent, children)
+    found = _check_keys_down(new, children) + _check_tree_ids(forest.tree_of[new.name], new, children)
     if parent is not None:
         found += _check_keys_up(new, parent) + _check_sibling_mins(known, new, parent)
     found += _check_children_mins(new, children)
     return found
 
 
-def _check_tree_ids(new: QuotaSpec, parent: QuotaSpec | None, children: list[QuotaSpec]) -> list[Problem]:
-    relatives = children if parent is None else [parent, *children]
+def _check_tree_ids(tree: str, new: QuotaSpec, children: list[QuotaSpec]) -> list[Problem]:
+    """What is written has to be what is inherited: a tree id lower down would be passed over in silence."""
     return [
-        Problem(_TREE_ID, f"tree {new.tree_id} differs from tree {other.tree_id} of {other.name}")
-        for other in relatives
-        if new.tree_id and other.tree_id and other.tree_id != new.tree_id
+        Problem(_TREE_ID, f"tree {one.tree_id} of {one.name} differs from tree {tree} of its parent {one.parent}")
+        for one in (new, *children)
+        if one.tree_id and one.tree_id != tree
     ]
 
 
