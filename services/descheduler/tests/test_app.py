@@ -20,6 +20,7 @@ from cotenant_common.contracts.messages.state import Binding, MigrationRecord, O
 from cotenant_common.contracts.messages.telemetry import NodeUsage, PodUsage, Usage
 from cotenant_common.runtime import requests
 from cotenant_common.runtime.service import ServiceContext
+from cotenant_common.telemetry.metrics import Attributes, Counter, Metrics, NullMetrics
 from cotenant_common.testing.builders import node_inventory, pod_manifest, spec_key, spec_record
 from cotenant_common.testing.context import memory_server, service_context
 from cotenant_common.testing.virtual_loop import in_virtual_time
@@ -40,6 +41,9 @@ class World:
     asked: list[EvictRequest] = field(default_factory=list)
     events: list[Event] = field(default_factory=list)
     memory_gib: float = 1.0
+    depose: bool = False
+    """Somebody else leads from the moment the gate is asked."""
+    service: DeschedulerService | None = None
 
     async def build(self) -> None:
         bus = self.outside.bus
@@ -71,6 +75,11 @@ class World:
 
     async def _gate(self, request: EvictRequest) -> EvictReply:
         self.asked.append(request)
+        if self.depose:
+            bucket = await self.outside.bus.bucket(buckets.MIGRATIONS)
+            epoch = await bucket.get("lease.descheduler.epoch")
+            assert epoch is not None
+            await bucket.put(epoch.key, epoch.value or b"")
         victims = [VictimDecision(pod=pod, granted=self.granted, successor_uid="u2") for pod in request.victims]
         return EvictReply(id=request.id, granted=self.granted, message="test", victims=victims)
 
@@ -123,13 +132,36 @@ def pod_requests() -> dict[str, int]:
     return {"kubernetes.io/batch-cpu": 1000}
 
 
+class Counted(NullMetrics):
+    """Sums of counters, by name and reason."""
+
+    def __init__(self) -> None:
+        self.sums: dict[tuple[str, object], float] = {}
+
+    def counter(self, name: str, description: str, unit: str = "1") -> Counter:
+        return _Sum(self.sums, name)
+
+
+@dataclass
+class _Sum:
+    sums: dict[tuple[str, object], float]
+    name: str
+
+    def add(self, amount: float, attributes: Attributes | None = None) -> None:
+        key = (self.name, (attributes or {}).get("reason"))
+        self.sums[key] = self.sums.get(key, 0) + amount
+
+
 @asynccontextmanager
-async def world(**settings: object) -> AsyncIterator[World]:
+async def world(metrics: Metrics | None = None, **settings: object) -> AsyncIterator[World]:
     server = memory_server()
     scene = World(server, service_context(server, "outside"))
     await scene.build()
     listening = asyncio.create_task(scene.listen())
-    service = DeschedulerService(service_context(server, "descheduler"), DeschedulerSettings(**settings))
+    service = DeschedulerService(
+        service_context(server, "descheduler", metrics=metrics), DeschedulerSettings(**settings)
+    )
+    scene.service = service
     running = asyncio.create_task(service.run())
     try:
         yield scene
@@ -165,6 +197,36 @@ async def test_nothing_moves_where_the_scheduler_sees_no_room() -> None:
         scene.fits = False
         await scene.run(60, cpu_milli=3950)
         assert scene.asked == []
+
+
+@in_virtual_time
+async def test_a_deposed_descheduler_writes_no_migration() -> None:
+    async with world() as scene:
+        scene.depose = True
+        await scene.run(60, cpu_milli=3950)
+        assert scene.asked
+        assert await scene.migrations() == []
+
+
+@in_virtual_time
+async def test_only_nodes_are_remembered() -> None:
+    async with world() as scene:
+        await scene.run(1, cpu_milli=100)
+        await scene.report("nobody", 100)
+        await scene.run(10, cpu_milli=100)
+        assert scene.service is not None
+        assert sorted(scene.service._nodes) == ["n1", "n2"]
+        await (await scene.outside.bus.bucket(buckets.NODES)).delete("n2")
+        await scene.run(10, cpu_milli=100)
+        assert sorted(scene.service._nodes) == ["n1"]
+
+
+@in_virtual_time
+async def test_what_keeps_pods_on_a_hot_node_is_counted_by_reason() -> None:
+    counted = Counted()
+    async with world(counted, cool_down_ms=600_000) as scene:
+        await scene.run(90, cpu_milli=3950)
+    assert counted.sums["cotenant_descheduler_rejections_total", "CoolDown"] >= 1
 
 
 @in_virtual_time

@@ -7,8 +7,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from cotenant_agent.adapters.freeze_file import FreezeFiles
 from cotenant_agent.adapters.log_pages import LogFiles
 from cotenant_agent.adapters.ports import NodeFacts, NodePorts
+from cotenant_agent.adapters.spec_files import SpecFiles
 from cotenant_agent.app import AgentService
 from cotenant_agent.capability import probe
 from cotenant_agent.cgroup.hierarchy import HierarchyTree
@@ -90,7 +92,9 @@ def open_node(settings: AgentSettings, clock: Clock) -> NodePorts:
     tree, writer = open_groups(settings)
     runtime = PodRuntime(runtime_settings(settings), now_ms=clock.now_ms, environ=os.environ)
     sampler = _sampler(settings, facts, tree, runtime)
-    return NodePorts(facts, tree, writer, sampler, runtime, LogFiles(runtime_settings(settings)))
+    logs, freeze = LogFiles(runtime_settings(settings)), FreezeFiles(settings.state_dir)
+    specs = SpecFiles(settings.state_dir / "specs")
+    return NodePorts(facts, tree, writer, sampler, runtime, logs, specs=specs, freeze=freeze)
 
 
 def _sampler(settings: AgentSettings, facts: NodeFacts, tree: HierarchyTree | None, runtime: PodRuntime) -> Sampler:

@@ -1,10 +1,14 @@
 """Bindings through a bucket that answers with what it is given."""
 
+import asyncio
+
 from cotenant_agent.app.bindings import BindingFollower
 from cotenant_common.bus.protocol import Entry, Op, SnapshotDone
 from cotenant_common.contracts import codec
 from cotenant_common.contracts.messages.state import Binding
 from cotenant_common.telemetry.logging import get_logger
+from cotenant_common.testing.context import memory_server
+from cotenant_common.testing.virtual_loop import in_virtual_time
 
 
 def binding(uid, attempt=1):
@@ -74,3 +78,20 @@ async def test_what_is_gone_for_a_whole_interval_is_forgotten_and_not_before():
     assert made.items == {}
     await made.snapshot()
     assert made._revisions == {}
+
+
+@in_virtual_time
+async def test_bindings_are_read_again_when_the_connection_comes_back_and_not_before():
+    server = memory_server()
+    bus = server.connect("agent")
+    made = BindingFollower(bus, Snapshots([SnapshotDone(1)]), "n1", lambda _uid: None, 60_000, get_logger("test"))
+    running = asyncio.create_task(made.run())
+    await asyncio.sleep(50)
+    taken = made._bucket.taken
+    bus.partition()
+    await asyncio.sleep(5)
+    assert (taken, made._bucket.taken) == (1, 1)
+    bus.heal()
+    await asyncio.sleep(0.1)
+    assert made._bucket.taken == 2
+    running.cancel()

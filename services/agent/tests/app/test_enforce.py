@@ -11,6 +11,7 @@ from cotenant_agent.config import AgentSettings
 from cotenant_agent.core.merge import WishSource
 from cotenant_agent.core.policy import CpuPolicy, NodePolicy
 from cotenant_agent.testing import fake_node
+from cotenant_common.model import labels
 from cotenant_common.testing.builders import pod_manifest, spec_record
 
 GIB = 1 << 30
@@ -212,3 +213,79 @@ def test_best_effort_may_carry_over_what_services_kept_it_from_using():
     rig.seconds(2)
     assert 0 < rig.quota < 50_000
     assert rig.read("n1/be", Knob.CPU_BURST) == rig.quota
+
+
+def at_rest(**settings):
+    """A rig whose last tick wrote nothing: the same usage would make it once more."""
+    rig = Rig(**settings)
+    rig.node.sampler.rates = dict(LOAD)
+    rig.seconds(10)
+    return rig
+
+
+def test_the_same_usage_again_is_the_very_same_tick():
+    rig = at_rest()
+    assert rig.seconds(1) is rig.seconds(1)
+
+
+def test_any_other_usage_is_decided_anew():
+    rig = at_rest()
+    before = rig.seconds(1)
+    rig.node.sampler.rates = LOAD | {"node": 1_501}
+    after = rig.seconds(1)
+    assert after is not before
+    assert after.limit.limit_milli == before.limit.limit_milli - 1
+
+
+def test_a_limit_that_is_still_rising_is_not_at_rest():
+    rig = Rig()
+    rig.enforcer.idle_class = False
+    rig.node.sampler.rates = LOAD | {"node": 3_500, "ls": 3_000}
+    rig.seconds(2)
+    rig.node.sampler.rates = dict(LOAD)
+    rig.seconds(1)
+    quotas = [rig.quota for _ in range(4) if rig.seconds(1)]
+    assert quotas == sorted(set(quotas))
+
+
+@pytest.mark.parametrize(
+    "happening",
+    [
+        lambda rig: rig.place("batch", qos="BE", band="batch", cpu="1"),
+        lambda rig: rig.enforcer.set_policy(NodePolicy(cpu_threshold_percent=50), rig.clock.ms),
+    ],
+    ids=["a pod comes", "the policy changes"],
+)
+def test_what_happens_to_the_node_ends_the_rest(happening):
+    rig = at_rest()
+    before = rig.seconds(1)
+    happening(rig)
+    assert rig.seconds(1) is not before
+
+
+def test_a_pod_that_leaves_ends_the_rest():
+    rig = at_rest()
+    placed = rig.place("web", qos="LS", cpu="1")
+    before = rig.seconds(10)
+    rig.enforcer.remove(placed.uid)
+    assert rig.seconds(1) is not before
+
+
+def test_a_knob_that_somebody_else_turned_is_put_right_while_nothing_else_changes():
+    rig = at_rest()
+    rig.node.tree.write("n1/be", Knob.CPU_IDLE, 0)
+    rig.node.tree.write("n1/be", Knob.CPU_QUOTA, -1)
+    rig.seconds(130)
+    assert rig.quota == (3_800 - 1_000 - 200) * 100
+
+
+def test_a_reported_latency_is_never_taken_for_rest():
+    """Its age counts: it is forgotten after a while although the usage stays the same."""
+    rig = at_rest()
+    rig.place("web", qos="LS", cpu="1", annotations={labels.LATENCY_SLO: '{"percentile": 99, "milliseconds": 10}'})
+    rig.seconds(10)
+    rig.enforcer.take_latency("default", "web", 1.0, 31.0, rig.clock.ms)
+    rig.seconds(1)
+    assert "answers in 31.0 ms" in rig.enforcer.guard_state.message
+    rig.seconds(20)
+    assert rig.enforcer.guard_state.cap_milli is None

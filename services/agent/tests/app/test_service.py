@@ -3,6 +3,7 @@
 import asyncio
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 
@@ -539,6 +540,39 @@ async def test_a_missed_target_is_heard_and_signalled():
         assert len(w.signals) > 20
 
 
+@in_virtual_time
+async def test_nothing_is_signalled_before_a_pod_has_a_target_or_after_it_left():
+    w = await world()
+    async with w.agent():
+        plain = await w.submit("plain", qos="LS", cpu="1")
+        await w.until(plain, running)
+        await asyncio.sleep(3)
+        assert w.signals == []
+        slo = {labels.LATENCY_SLO: '{"percentile": 99, "milliseconds": 10}'}
+        record = await w.submit("web", qos="LS", cpu="1", annotations=slo)
+        await w.until(record, running)
+        await asyncio.sleep(3)
+        assert w.signals
+        w.node.runtime.finish(record.uid)
+        await w.mark_deleted(record)
+        await w.until(record, terminal)
+        await asyncio.sleep(1)
+        told = len(w.signals)
+        await asyncio.sleep(10)
+        assert len(w.signals) == told
+
+
+@in_virtual_time
+async def test_a_report_of_an_unchanged_node_has_its_own_time():
+    w = await world()
+    async with w.agent():
+        w.node.sampler.rates = {"node": 1_000, "ls": 500, "be": 0, "system": 0}
+        await asyncio.sleep(10)
+        told = w.usage[-3:]
+        assert [later.at_ms - earlier.at_ms for earlier, later in pairwise(told)] == [1_000, 1_000]
+        assert told[0].model_copy(update={"at_ms": told[-1].at_ms}) == told[-1]
+
+
 def crowded(w: World, *uids: str) -> None:
     w.node.sampler.memory = {"node": 7_800 << 20} | dict.fromkeys(uids, 600 << 20)
 
@@ -778,11 +812,11 @@ async def test_a_bus_that_fails_while_old_events_are_told_does_not_end_the_agent
     tries = []
     catch_up = Announcer.catch_up
 
-    async def fails_once(self, derive):
+    async def fails_once(self, *arguments):
         tries.append(self)
         if len(tries) == 1:
             raise BusUnavailableError("gone for a moment")
-        return await catch_up(self, derive)
+        return await catch_up(self, *arguments)
 
     monkeypatch.setattr(Announcer, "catch_up", fails_once)
     async with w.agent():

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from cotenant_common.bus.protocol import Bucket, BusError
+from cotenant_common.bus.protocol import Bucket, BusError, Delete, Put
 from cotenant_common.contracts import buckets, codec, subjects
 from cotenant_common.contracts.messages.base import PodRef
 from cotenant_common.contracts.messages.commands import (
@@ -65,6 +65,9 @@ class DeschedulerService:
         self._evictions = context.metrics.counter(
             "cotenant_descheduler_evictions_total", "Removals asked of the gate, by mode and outcome", "1"
         )
+        self._rejections = context.metrics.counter(
+            "cotenant_descheduler_rejections_total", "Pods that stay, and nodes that do not take them, by reason", "1"
+        )
 
     async def run(self) -> None:
         await self._open()
@@ -87,7 +90,10 @@ class DeschedulerService:
         self._overcommit = BucketMirror(await bus.bucket(buckets.OVERCOMMIT), OvercommitRecord)
         self._status = BucketMirror(await bus.bucket(buckets.PODSTATUS), PodStatusRecord)
         self._migrations = BucketMirror(self._migrations_bucket, MigrationRecord)
-        self._lease = Lease(self._migrations_bucket, SERVICE, self._context.instance, clock)
+        leases = await bus.bucket(buckets.LEASES)
+        self._lease = Lease(
+            self._migrations_bucket, SERVICE, self._context.instance, clock, self._settings.lease_ttl_s, leases
+        )
         self._announcer = Announcer(bus, self._migrations_bucket, SERVICE, clock)
         await requests.subscribe(bus, subjects.NODE_USAGE, self._on_usage)
 
@@ -102,6 +108,8 @@ class DeschedulerService:
         ]
 
     async def _on_usage(self, usage: NodeUsage) -> None:
+        if encode_token(usage.node) not in self._inventory.items:
+            return  # not a node, or not any more: whoever can publish could otherwise fill our memory with names
         node = self._nodes.setdefault(usage.node, _Node(LoadWindow(self._settings.usage_window_ms)))
         node.window.add(usage)
 
@@ -119,6 +127,7 @@ class DeschedulerService:
 
     async def _pass(self) -> None:
         now_ms = self._context.clock.now_ms()
+        self._nodes = {name: one for name, one in self._nodes.items() if encode_token(name) in self._inventory.items}
         await self._follow_migrations(now_ms)
         loads = self._loads(now_ms)
         hot = [verdict for load in loads if (verdict := await self._judge(load, now_ms)) is not None]
@@ -223,6 +232,8 @@ class DeschedulerService:
         return status is not None and status.terminal
 
     async def _carry_out(self, report: NodeReport, now_ms: int) -> None:
+        for rejection in report.rejections:
+            self._rejections.add(1, {"reason": rejection.kept.value})
         if report.removal is None:
             self._log_once(report)
             return
@@ -316,7 +327,7 @@ class DeschedulerService:
         for key, record in sorted(self._migrations.items.items()):
             if record.phase != "Running":
                 if now_ms - record.updated_ms > self._settings.migration_history_ms:
-                    await self._migrations_bucket.delete(key)
+                    await self._migrations_bucket.batch([self._lease.guard(), Delete(key)])
                 continue
             landed = self._successor_node(record)
             if landed is not None:
@@ -333,7 +344,8 @@ class DeschedulerService:
         return None
 
     async def _write(self, record: MigrationRecord, event_type: str) -> None:
-        revision = await self._migrations_bucket.put(record.id, codec.encode(record))
+        # The guard comes first, so that the revision of the batch is the record's own.
+        revision = await self._migrations_bucket.batch([self._lease.guard(), Put(record.id, codec.encode(record))])
         await self._announcer.announce(
             Event(
                 id=event_id(buckets.MIGRATIONS, record.id, revision),

@@ -15,6 +15,7 @@ class DeschedulerSettings(ServiceSettings):
 
     service: ClassVar[str] = "descheduler"
 
+    lease_ttl_s: int = Field(default=4, ge=2)
     descheduling_interval_ms: int = Field(5_000, ge=500)
     """Longer than a suppress takes to work (1 s), so that the agent's cure is tried before a pod leaves."""
     usage_window_ms: int = Field(5_000, ge=1_000)

@@ -4,7 +4,7 @@ from cotenant_common.model.reasons import ReasonCode
 from cotenant_common.model.resources import BATCH_CPU, CPU
 from cotenant_descheduler.core.classify import Cause, Heat, Thresholds, Verdict
 from cotenant_descheduler.core.decide import Limits, decide, workload
-from cotenant_descheduler.core.victims import Candidate, Target
+from cotenant_descheduler.core.victims import Candidate, Kept, Target
 
 LINES = Thresholds(total={CPU: 95.0})
 
@@ -41,7 +41,7 @@ def test_nothing_leaves_a_hot_node_without_a_landing_place() -> None:
     (report,) = decide([hot("n1")], {"n1": [batch_pod("a")]}, [target("n2", 3500)], LINES, {}, 0, Limits())
     assert report.removal is None
     assert report.reason is ReasonCode.NO_LANDING_PLACE
-    assert {r.pod for r in report.rejections} == {"n2", "default/a"}
+    assert {r.pod: r.kept for r in report.rejections} == {"n2": Kept.TOO_HOT, "default/a": Kept.NO_LANDING_PLACE}
 
 
 def test_a_node_in_danger_gives_up_a_pod_without_a_landing_place() -> None:

@@ -1,7 +1,7 @@
 from cotenant_common.model import labels
 from cotenant_common.model.pod import Pod, parse_pod
 from cotenant_common.model.resources import BATCH_CPU, CPU, MEMORY
-from cotenant_descheduler.core.victims import NEVER_EVICT, Candidate, Target, eviction_cost, landing_places, rank
+from cotenant_descheduler.core.victims import NEVER_EVICT, Candidate, Kept, Target, eviction_cost, landing_places, rank
 
 
 def pod(name: str, *, qos: str = "BE", priority: int = 5500, cpu: str = "1000", **annotations: str) -> Pod:
@@ -58,11 +58,13 @@ def test_protected_pods_are_reported_with_their_reason() -> None:
         "default/pinned": "has the eviction cost that means never",
         "default/idle": "uses none of the short cpu",
     }
+    assert {r.kept for r in ranking.rejections} == {Kept.NOT_BEST_EFFORT, Kept.NEVER_EVICT, Kept.NO_USE}
 
 
 def test_unknown_usage_is_told_apart_from_no_usage() -> None:
     ranking = rank([Candidate(pod("new"), {})], {CPU: 500})
     assert ranking.rejections[0].why == "has no measured usage of the short cpu"
+    assert ranking.rejections[0].kept is Kept.USAGE_UNKNOWN
 
 
 def test_eviction_cost_follows_the_strict_grammar() -> None:

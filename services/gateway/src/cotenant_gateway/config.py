@@ -7,10 +7,10 @@ from pydantic import Field, field_validator
 from pydantic_settings import NoDecode
 
 from cotenant_common.runtime.settings import ServiceSettings
-from cotenant_gateway.core.gate import Caps, GateSettings, MoveLimits
 from cotenant_gateway.core.lifecycle import Retention
 from cotenant_gateway.core.nodes import NodeLimits
 from cotenant_gateway.core.policy_fields import Profile
+from cotenant_gateway.core.removal import Caps, GateSettings, MoveLimits
 
 
 class GatewaySettings(ServiceSettings):
@@ -54,6 +54,9 @@ class GatewaySettings(ServiceSettings):
     move_cool_down_s: int = Field(default=300, ge=0)
     """Per workload: a move must show its effect before the next one."""
     moves_per_node: int | None = Field(default=2, ge=1)
+    """Pods on their way at one time, as the two below."""
+    moves_per_namespace: int | None = Field(default=None, ge=1)
+    moves_total: int | None = Field(default=None, ge=1)
     max_migrating: str | int | None = None
     """Per workload, number or percentage; unset: Koordinator's 10 % / 2 / 1."""
     max_unavailable: str | int | None = None
@@ -62,6 +65,10 @@ class GatewaySettings(ServiceSettings):
     emergency_pause_s: int = Field(default=10, ge=0)
     """Between two overrides of a budget on one node."""
     drains_per_node: int = Field(default=10, ge=1)
+    promise_s: int = Field(default=60, ge=0)
+    """How long freed room is kept for the one it was freed for, beyond the victim's grace."""
+    audit_s: int = Field(default=300, ge=1)
+    """Between two comparisons of what the gateway believes with what the store holds."""
 
     @field_validator("allowed_origins", mode="before")
     @classmethod
@@ -75,11 +82,13 @@ class GatewaySettings(ServiceSettings):
         moves = MoveLimits(
             1000 * self.move_cool_down_s,
             self.moves_per_node,
+            self.moves_per_namespace,
+            self.moves_total,
             self.max_migrating,
             self.max_unavailable,
             self.protect_last_replicas,
         )
-        return GateSettings(caps, moves, 1000 * self.emergency_pause_s, self.drains_per_node)
+        return GateSettings(caps, moves, 1000 * self.emergency_pause_s, self.drains_per_node, 1000 * self.promise_s)
 
     def node_limits(self) -> NodeLimits:
         return NodeLimits(1000 * self.not_ready_s, 1000 * self.lost_s)

@@ -78,11 +78,11 @@ def controller(kind: str, name: str = "w", *, status: dict[str, Any] | None = No
 class Stage:
     """A gateway on an in-memory bus; the test plays scheduler and agents."""
 
-    def __init__(self, server: MemoryServer, **settings: Any) -> None:
+    def __init__(self, server: MemoryServer, *, instance: str = "gateway-1", **settings: Any) -> None:
         self.server = server
         self.settings = GatewaySettings(**{"api_enabled": False, **settings})
         self.bus = server.connect("test")
-        self.context = service_context(server, "gateway")
+        self.context = service_context(server, "gateway", instance=instance)
         self.service = GatewayService(self.context, self.settings)
         self._task: asyncio.Task[None] | None = None
 

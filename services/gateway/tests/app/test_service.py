@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from cotenant_common.bus.protocol import BusUnavailableError, PayloadTooLargeError, Received
-from cotenant_common.contracts import subjects
+from cotenant_common.contracts import buckets, subjects
 from cotenant_common.contracts.messages.base import PodRef
 from cotenant_common.contracts.messages.commands import (
     ApplyReply,
@@ -21,8 +21,11 @@ from cotenant_common.testing.builders import pod_manifest, quota_manifest
 from cotenant_common.testing.context import memory_server
 from cotenant_common.testing.virtual_loop import in_virtual_time
 from cotenant_gateway.adapters.records import to_gate_request
+from cotenant_gateway.app import observing
 from cotenant_gateway.core import lifecycle
 from cotenant_gateway.core.errors import ApiError
+from cotenant_gateway.core.observe import Observing
+from cotenant_gateway.core.removal import Request
 from cotenant_gateway.testing import Stage, controller
 
 
@@ -216,12 +219,16 @@ async def test_a_freeze_is_kept_and_ends():
     async with stage() as s, beating(s, "n1"):
         await s.apply(pod_manifest("a"))
         await s.run_pod("a")
-        await s.service.operations.freeze("launch day")
+        await s.service.brakes.freeze("launch day")
         reply = await ask(s, evict(s, "a", kind="reclaim", beneficiary="q"))
         assert (reply.reason, "launch day" in reply.message) == ("Frozen", True)
         await s.settle()
         assert s.service.reading.policy("n1")["frozen"] == "launch day"
-        assert (await s.service.operations.unfreeze()).action == "unfrozen"
+        assert s.service.reading.status()["freeze"]["by"] == "user"
+        assert (await s.service.brakes.unfreeze("ann")).action == "unfrozen"
+        await s.settle()
+        frozen, unfrozen = s.events("cluster.frozen", "cluster.unfrozen")
+        assert (frozen.message, frozen.data["by"], "by ann" in unfrozen.message) == ("launch day", "user", True)
         assert (await ask(s, evict(s, "a", kind="reclaim", beneficiary="q", command="c2"))).granted
 
 
@@ -371,7 +378,7 @@ async def test_finished_pods_leave_after_their_time():
         await s.report(await s.run_pod("a"), "Succeeded")
         await s.settle(30)
         assert s.spec("a") is not None
-        await s.settle(60)
+        await s.settle(100)  # looked at once a minute
         assert s.spec("a") is None
 
 
@@ -397,7 +404,7 @@ async def test_explain_answers_from_records_when_the_scheduler_is_away():
 async def test_a_standby_reads_and_takes_over():
     server = memory_server()
     leader = await Stage(server).start()
-    standby = await Stage(server).start(lead=False)
+    standby = await Stage(server, instance="gateway-2").start(lead=False)
     await leader.apply(pod_manifest("a"))
     await standby.settle()
     assert standby.service.reading.pods()[0]["name"] == "a"
@@ -532,17 +539,33 @@ async def test_a_new_job_does_not_take_the_results_of_an_old_one_of_its_name():
 
 
 @in_virtual_time
+async def test_controllers_make_no_more_pods_than_their_quota_may_ask_for():
+    async with stage() as s, beating(s, "n1"):
+        limit = {labels.QUOTA_ADMISSION: '{"cpu": "2"}'}
+        quota = quota_manifest("a", minimum={"cpu": 1}, maximum={"cpu": 8}, annotations=limit)
+        job = json.loads(json.dumps(controller("Job", "j", completions=3, parallelism=3).manifest))
+        job["spec"]["template"].setdefault("metadata", {})["labels"] = {labels.QUOTA_NAME: "a"}
+        job["spec"]["template"]["spec"]["containers"][0]["resources"] = {"requests": {"cpu": "1"}}
+        await s.apply(quota, job)
+        await s.settle(3)
+        assert [pod.name for pod in s.service.world.of_kind("Pod")] == ["j-0", "j-1"]
+        await s.report(await s.run_pod("j-0"), "Succeeded")
+        await s.settle(70)
+        assert [pod.name for pod in s.service.world.of_kind("Pod")] == ["j-0", "j-1", "j-2"]
+
+
+@in_virtual_time
 async def test_a_freeze_that_was_not_written_is_an_error_and_unfreeze_finds_every_place():
     async with stage() as s:
-        with pytest.raises(ApiError, match="expected a string"):
-            await s.service.operations.freeze("a\0b")
+        with pytest.raises(ApiError, match="printable sentence"):
+            await s.service.brakes.freeze("a\0b")
         elsewhere = {
             "apiVersion": "v1", "kind": "ConfigMap", "data": {},
             "metadata": {"name": "cotenant-freeze", "namespace": "koordinator-system"},
         }  # fmt: skip
         await s.apply(elsewhere)
         assert s.service.world.frozen() is not None
-        await s.service.operations.unfreeze()
+        await s.service.brakes.unfreeze()
         assert s.service.world.frozen() is None
 
 
@@ -558,8 +581,8 @@ async def test_two_deliveries_of_one_command_at_once_get_one_answer():
     async with stage() as s, beating(s, "n1"):
         await s.apply(pod_manifest("a", extra_labels={"app": "x"}), BUDGET)
         await s.run_pod("a")
-        operations, asked = s.service.operations, to_gate_request(evict(s, "a"))
-        replies = await asyncio.gather(*(operations.evict(asked) for _ in range(3)))
+        evictions, asked = s.service.evictions, to_gate_request(evict(s, "a"))
+        replies = await asyncio.gather(*(evictions.evict(asked) for _ in range(3)))
         await s.settle()
         assert [reply.granted for reply in replies] == [False] * 3
         assert len(s.events("eviction.refused")) == 1
@@ -571,3 +594,140 @@ async def test_a_quota_rule_that_looks_at_running_pods():
         await s.apply(quota_manifest("q", maximum={"cpu": "4"}), pod_manifest("a", quota="q"))
         with pytest.raises(AssertionError, match="1 pods are charged to quota q; a parent holds none"):
             await s.apply(quota_manifest("q", maximum={"cpu": "4"}, is_parent=True))
+
+
+@in_virtual_time
+async def test_a_cap_counts_pods_that_never_come_back_even_after_a_restart():
+    server = memory_server()
+    first = await Stage(server, cap_total=1).start()
+    await first.join("n1")
+    await first.apply(*(pod_manifest(n, annotations={labels.REQUEUE: "false"}) for n in ("a", "b")))
+    spec = await first.run_pod("a")
+    await first.run_pod("b")
+    assert (await ask(first, evict(first, "a"))).granted
+    await first.report(spec, "Deleted")
+    await first.settle()
+    assert first.spec("a") is None
+    refused = await ask(first, evict(first, "b", command="c2"))
+    assert (refused.reason, refused.numbers["cap"]) == ("BudgetExceeded", 1)
+    assert 0 < (refused.retry_after_ms or 0) <= 60_000
+    await first.crash()
+    second = await Stage(server, cap_total=1).start()
+    assert (await ask(second, evict(second, "b", command="c3"))).reason == "BudgetExceeded"
+    await second.stop()
+
+
+@in_virtual_time
+async def test_a_drain_cordons_removes_and_answers_the_same_dry():
+    async with stage() as s, beating(s, "n1"):
+        await s.apply(*(pod_manifest(n, extra_labels={"app": "x"}) for n in ("a", "b")), BUDGET)
+        for name in ("a", "b"):
+            await s.run_pod(name)
+        asked = Request("d1", "drain", (), "user", "Drained", "maintenance")
+        dry = await s.service.evictions.drain("n1", asked, dry_run=True)
+        assert s.spec("n1", "Node", None).body.get("unschedulable") is None
+        done = await s.service.evictions.drain("n1", asked)
+        assert [d.granted for d in dry.decisions] == [d.granted for d in done.decisions] == [True, False]
+        assert dry.decisions[1].message == done.decisions[1].message
+        assert s.spec("n1", "Node", None).body["unschedulable"] is True
+        assert done.remaining == 2
+        await s.settle()
+        assert len(s.events("pod.evicted")) == 1
+
+
+@in_virtual_time
+async def test_observing_a_node_is_in_its_policy_and_refusals_are_listed():
+    async with stage() as s, beating(s, "n1", "n2"):
+        await s.apply(pod_manifest("a"))
+        await s.run_pod("a")
+        assert (await s.service.brakes.observe(Observing(nodes=("n1",)))).action == "only observed"
+        await s.settle()
+        assert [s.service.reading.policy(n)["observe"] for n in ("n1", "n2")] == [True, False]
+        reply = await ask(s, evict(s, "a", kind="reclaim", beneficiary="q", numbers={"used": 9}))
+        assert (reply.reason, reply.numbers["used"]) == ("ObserveOnly", 9)
+        shown = observing.report(s.service.world, s.service.evictions)
+        assert shown["scope"]["nodes"] == ["n1"]
+        assert shown["evictions"][0]["pods"] == ["default/a"]
+        assert [node["observed"] for node in shown["nodes"]] == [True, False]
+        await s.service.brakes.observe(Observing(nodes=("n1",)), stop=True)
+        assert (await ask(s, evict(s, "a", kind="reclaim", beneficiary="q", command="c2"))).granted
+
+
+@in_virtual_time
+async def test_planted_drift_is_found_repaired_and_told():
+    async with stage(audit_s=30) as s, beating(s, "n1"):
+        await s.apply(pod_manifest("a"), pod_manifest("b"))
+        await s.run_pod("a")
+        await ask(s, evict(s, "a"))
+        world, book = s.service.world, s.service.evictions._book
+        await s.settle(40)
+        assert s.events("ledger.repaired") == []
+        del world.bindings.items[f"{s.pod('a').uid}.n1"]
+        world.specs._revisions["Pod.default.b"] -= 1
+        book._entries.clear()
+        await s.settle(40)
+        repaired = {event.data["ledger"]: event for event in s.events("ledger.repaired")}
+        assert sorted(repaired) == ["bindings", "removals", "specs"]
+        assert repaired["removals"].object == "Pod/default/a"
+        assert f"{s.pod('a').uid}.n1" in world.bindings.items
+        await s.settle(40)
+        assert len(s.events("ledger.repaired")) == 3
+
+
+@in_virtual_time
+async def test_a_standby_answers_no_write_not_even_with_not_found():
+    server = memory_server()
+    first = await Stage(server).start()
+    second = await Stage(server, instance="gateway-2").start(lead=False)
+    with pytest.raises(ApiError, match="lease") as refused:
+        await second.service.operations.delete("Pod", "default", "unheard-of")
+    assert refused.value.status == 503
+    with pytest.raises(ApiError, match="does not exist"):
+        await first.service.operations.delete("Pod", "default", "unheard-of")
+    assert (await second.service.operations.apply_data([pod_manifest("a")], dry_run=True)).items[0].action == "created"
+    await second.stop()
+    await first.stop()
+
+
+@in_virtual_time
+async def test_a_leader_that_slept_through_its_lease_answers_nothing():
+    async with stage() as s:
+        writer = s.service.leadership.writer
+        assert writer is not None
+        writer._lease._renewed_at -= 60
+        with pytest.raises(ApiError) as refused:
+            await s.service.operations.delete("Pod", "default", "a")
+        assert refused.value.status == 503
+
+
+@in_virtual_time
+async def test_a_store_that_was_made_anew_gets_its_objects_back_and_takes_writes():
+    async with stage() as s, beating(s, "n1"):
+        await s.apply(pod_manifest("a"), quota_manifest("q"))
+        spec = await s.run_pod("a")
+        told = len(s.events())
+        s.server.lose_bucket(buckets.SPECS)
+        await s.settle(3)
+        assert (s.pod("a").uid, s.service.reading.status()["orphans"]) == (spec.uid, 0)
+        assert s.server.store(buckets.SPECS).get("Pod.default.a") is not None
+        assert await s.apply(pod_manifest("a"), pod_manifest("b")) == ["unchanged", "created"]
+        await s.settle()
+        assert [event.type for event in s.events()[told:]] == ["pod.queued"]
+
+
+@in_virtual_time
+async def test_steady_news_put_off_nothing_that_time_alone_decides():
+    async with stage() as s, beating(s, "n1") as beat:
+        await s.apply(pod_manifest("a"))
+        spec = await s.run_pod("a")
+
+        async def talk() -> None:
+            for at in range(1_000):
+                await s.report(spec, restarts=at)
+                await asyncio.sleep(0.3)
+
+        talking = asyncio.create_task(talk())
+        beat.cancel()
+        await s.settle(60)
+        assert s.service.reading.node("n1")["health"] == "NotReady"
+        talking.cancel()

@@ -40,10 +40,10 @@ def test_budgets_count_as_kubernetes_does(spec, expected, healthy):
 def test_an_unready_pod_leaves_freely_while_the_others_suffice():
     budget = Budget("default", "b", {"minAvailable": 1, "selector": {}})
     sick = running("sick", ready=False)
-    assert budget.refusal([running("a"), sick], [sick], 2) is None
-    assert budget.refusal([sick], [sick], 1) is not None
+    assert budget.shortfall([running("a"), sick], [sick], 2) is None
+    assert budget.shortfall([sick], [sick], 1) is not None
     always = Budget("default", "b", {"minAvailable": 1, "selector": {}, "unhealthyPodEvictionPolicy": "AlwaysAllow"})
-    assert always.refusal([sick], [sick], 1) is None
+    assert always.shortfall([sick], [sick], 1) is None
 
 
 def test_a_budget_without_a_selector_covers_nothing():

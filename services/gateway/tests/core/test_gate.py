@@ -8,8 +8,22 @@ from cotenant_common.model import labels
 from cotenant_common.model.reasons import ReasonCode
 from cotenant_gateway.core import gate
 from cotenant_gateway.core.budgets import Budget
-from cotenant_gateway.core.gate import Caps, GateSettings, Ledger, MoveLimits, Request, Victim, Workload, decide
+from cotenant_gateway.core.gate import decide
+from cotenant_gateway.core.observe import Observing
 from cotenant_gateway.core.records import PodState, Put
+from cotenant_gateway.core.removal import (
+    Caps,
+    Decision,
+    GateSettings,
+    Held,
+    Ledger,
+    MoveLimits,
+    Place,
+    Removal,
+    Request,
+    Victim,
+    Workload,
+)
 from cotenant_gateway.core.tell import of_change
 from cotenant_gateway.testing import ended, leaving, pending, running
 
@@ -18,6 +32,7 @@ SETTINGS = GateSettings()
 
 
 def ledger(*pods: PodState, **fields: Any) -> Ledger:
+    fields.setdefault("places", {"n9": Place()})
     return Ledger({pod.spec.uid: pod for pod in pods}, **fields)
 
 
@@ -28,7 +43,7 @@ def request(*pods: PodState, kind: str = "drain", **fields: Any) -> Request:
     return Request(kind=kind, victims=victims, **{**defaults, **fields})
 
 
-def ask(asked: Request, known: Ledger, settings: GateSettings = SETTINGS, now_ms: int = 1_000_000) -> gate.Decision:
+def ask(asked: Request, known: Ledger, settings: GateSettings = SETTINGS, now_ms: int = 1_000_000) -> Decision:
     return decide(asked, known, settings, now_ms)
 
 
@@ -111,11 +126,12 @@ def test_a_move_needs_a_landing_place_elsewhere():
     assert ask(request(pod, kind="move"), ledger(pod)).granted
 
 
-@pytest.mark.parametrize("kind", ["move", "preempt", "reclaim", "emergency"])
-def test_a_freeze_stops_what_is_automatic(kind):
+@pytest.mark.parametrize("kind", ["move", "preempt", "reclaim", "emergency", "drain"])
+def test_a_freeze_stops_every_kind(kind):
     pod = running()
-    assert ask(request(pod, kind=kind), ledger(pod, frozen="launch day")).reason is ReasonCode.FROZEN
-    assert ask(request(pod), ledger(pod, frozen="launch day")).granted
+    decision = ask(request(pod, kind=kind), ledger(pod, frozen="launch day"))
+    assert decision.reason is ReasonCode.FROZEN
+    assert "launch day" in decision.message
 
 
 def test_a_command_past_its_deadline_is_too_late():
@@ -204,7 +220,7 @@ def test_configured_caps_count_what_happened_in_the_window(caps):
     assert ask(request(second), ledger(evicted, second), settings, 1_061_000).granted
 
 
-def move(pod: PodState, *pods: PodState, count: int, now_ms: int = 1_000_000, **limits: Any) -> gate.Decision:
+def move(pod: PodState, *pods: PodState, count: int, now_ms: int = 1_000_000, **limits: Any) -> Decision:
     known = ledger(*pods, workloads={OWNER: Workload(OWNER, count)})
     return ask(request(pod, kind="move"), known, GateSettings(moves=MoveLimits(**limits)), now_ms)
 
@@ -251,7 +267,7 @@ def test_migrating_pods_use_up_the_move_limit():
 def test_moves_away_from_one_node_are_limited():
     pods = [running(f"bare-{n}") for n in range(3)]
     known = ledger(*(leaving(p, at_ms=0, command_id="x") for p in pods[:2]), pods[2])
-    assert "2 pods are moving away from n1" in ask(request(pods[2], kind="move"), known).message
+    assert "2 pods are being moved from node n1" in ask(request(pods[2], kind="move"), known).message
 
 
 def test_drains_are_paced():
@@ -308,3 +324,112 @@ def test_no_grant_ever_leaves_fewer_healthy_pods_than_a_budget_wants(ready, brok
     if victims and ask(request(*victims), ledger(*pods, budgets=[budget])).granted:
         serving = sum(pod.ready for pod in victims)
         assert serving == 0 or ready - serving >= budget.wanted_healthy(len(pods))
+
+
+@pytest.mark.parametrize(
+    ("closed", "words"), [("is cordoned", "which is cordoned"), ("is not ready", "which is not ready")]
+)
+def test_a_move_does_not_land_on_a_closed_node(closed, words):
+    pod = running()
+    decision = ask(request(pod, kind="move"), ledger(pod, places={"n9": Place(closed)}))
+    assert (decision.reason, words in decision.message) == (ReasonCode.NO_LANDING_PLACE, True)
+    assert ask(request(pod, kind="move"), ledger(pod, places={})).reason is ReasonCode.NO_LANDING_PLACE
+
+
+@pytest.mark.parametrize(
+    ("held", "granted"),
+    [(Held("Available", "n9"), True), (Held("Pending"), False), (Held("Available", "n2"), False), (None, False)],
+)
+def test_a_reservation_that_is_named_must_hold_the_place(held, granted):
+    pod = running()
+    known = ledger(pod, reservations={} if held is None else {"r": held})
+    decision = ask(request(pod, kind="move", landing_reservation="r"), known)
+    assert (decision.granted, decision.reason in (None, ReasonCode.NO_LANDING_PLACE)) == (granted, True)
+
+
+def test_freed_room_is_promised_with_a_deadline():
+    pod = running()
+    asked = request(pod, kind="preempt", beneficiary="Pod/default/big", grace_ms=5_000)
+    decision = ask(asked, ledger(pod), GateSettings(promise_ms=60_000))
+    mark = decision.changes[0].spec.deletion
+    assert mark is not None
+    assert (mark.data["beneficiary"], mark.data["promised_until_ms"]) == ("Pod/default/big", 1_065_000)
+    assert decision.numbers["promise_ms"] == 60_000
+
+
+def test_room_is_promised_to_one_only():
+    pod = running()
+    first = ask(request(pod, kind="preempt", beneficiary="a"), ledger(pod))
+    marked = PodState(first.changes[0].spec, pod.seen, pod.node)
+    second = ask(request(pod, kind="preempt", beneficiary="b", id="c2"), ledger(marked))
+    assert (second.reason, second.numbers) == (ReasonCode.NOT_EVICTABLE, {"promised_to": "a"})
+    assert ask(request(pod, kind="preempt", beneficiary="a", id="c3"), ledger(marked)).granted
+
+
+def test_room_that_is_nobodys_goes_to_the_first_who_asks():
+    pod = leaving(running(), kind="drain", command_id="other")
+    decision = ask(request(pod, kind="reclaim", beneficiary="q"), ledger(pod))
+    (change,) = decision.changes
+    assert change.spec.deletion is not None
+    assert (change.spec.deletion.data["beneficiary"], change.spec.deletion.command_id) == ("q", "other")
+    assert of_change(change) == []
+
+
+def test_a_refusal_has_numbers_and_says_when_to_ask_again():
+    pods = [running("a"), running("b")]
+    short = ask(request(pods[0]), ledger(*pods, budgets=[budget(minAvailable=2)]))
+    assert short.numbers == {
+        "budget": "default/b", "wanted_healthy": 2, "healthy": 2, "victims": 1, "expected": 2
+    }  # fmt: skip
+    assert short.refusal is not None
+    assert short.refusal.retry_ms is None
+    gone = leaving(running("c"), kind="drain", at_ms=990_000)
+    capped = ask(request(pods[0]), ledger(*pods, gone), GateSettings(Caps(total=1, window_ms=60_000)))
+    assert capped.refusal is not None
+    assert capped.refusal.retry_ms == 50_000
+
+
+def test_a_removed_pod_that_never_comes_back_still_counts():
+    pod = running()
+    past = Removal("old", "c0", "reclaim", "n1", "default", "Pod/default/x", 990_000)
+    capped = GateSettings(Caps(per_node=1))
+    assert ask(request(pod), ledger(pod, past=[past]), capped).reason is ReasonCode.BUDGET_EXCEEDED
+    assert ask(request(pod), ledger(pod, past=[past]), capped, now_ms=1_060_000).granted
+
+
+def test_a_command_is_remembered_when_nothing_else_remembers_it():
+    pod = running()
+    past = Removal(pod.spec.uid, "c1", "reclaim", "n1", "default", "Pod/default/a", 990_000)
+    assert ask(request(pod), ledger(past=[past])).replay
+
+
+@pytest.mark.parametrize("limit", [{"per_namespace": 1}, {"total": 1}])
+def test_moves_are_limited_by_namespace_and_in_total(limit):
+    under_way = leaving(running("x", node="n5"), kind="move")
+    pod = running("y")
+    settings = GateSettings(moves=MoveLimits(cool_down_ms=0, **limit))
+    decision = ask(request(pod, kind="move"), ledger(under_way, pod), settings)
+    assert (decision.reason, decision.numbers["limit"]) == (ReasonCode.BUDGET_EXCEEDED, 1)
+    assert ask(request(pod, kind="reclaim"), ledger(under_way, pod), settings).granted
+
+
+def test_what_is_only_observed_says_what_would_have_been_done():
+    pod, other = running("a", node="n1"), running("b", node="n2")
+    known = ledger(pod, other, observing=Observing(nodes=("n1",)))
+    decision = ask(request(pod, kind="reclaim", numbers={"used": 95}), known)
+    assert (decision.reason, decision.changes) == (ReasonCode.OBSERVE_ONLY, ())
+    assert "would be 1 of 1 granted" in decision.message
+    assert decision.numbers == {"used": 95, "would_evict": ["default/a"], "kind": "reclaim"}
+    assert ask(request(other, kind="reclaim"), known).granted
+
+
+def test_a_limit_is_told_even_where_only_observed():
+    pods = [running("a"), running("b")]
+    known = ledger(*pods, budgets=[budget(minAvailable=2)], observing=Observing(everything=True))
+    assert ask(request(pods[0]), known).reason is ReasonCode.BUDGET_EXCEEDED
+
+
+def test_a_victim_named_twice_is_one_victim():
+    pods = [running("a"), running("b")]
+    decision = ask(request(pods[0], pods[0]), ledger(*pods, budgets=[budget(minAvailable=1)]))
+    assert (decision.granted, len(decision.changes)) == (True, 1)

@@ -3,8 +3,10 @@ from typing import Any
 import pytest
 
 from cotenant_common.model import labels
+from cotenant_common.model.quota.spec import parse_quota
 from cotenant_common.testing.builders import pod_manifest, quota_manifest
 from cotenant_gateway.core.catalog import Catalog
+from cotenant_gateway.core.demand import Demand
 from cotenant_gateway.core.plan import Applying, Plan, plan
 from cotenant_gateway.core.records import Spec
 from cotenant_gateway.core.validate.quota import Charged
@@ -229,6 +231,35 @@ def test_quota_rules_name_the_field(manifests: list[dict[str, Any]], field: str,
     assert field in found[0].field
 
 
+def test_a_quota_may_limit_what_its_pods_ask_for():
+    limited = quota("a", "1", annotations={labels.QUOTA_ADMISSION: '{"cpu": "3"}'})
+    pods = [pod_manifest(f"p{n}", cpu=1, quota="a") for n in range(4)]
+    assert apply(limited, *pods[:3]).faults == []
+    (fault,) = apply(limited, *pods).faults
+    assert (fault.document, fault.field) == (5, "spec.containers")
+    assert fault.message == "quota a lets its pods ask for 3 cpu: 3 are asked for, and this one wants 1 more"
+
+
+def test_what_is_asked_for_already_counts_in_what_the_quota_limits():
+    limited = quota("a", "1", annotations={labels.QUOTA_ADMISSION: '{"cpu": "3"}'})
+    spec, free = parse_quota(limited)[0], parse_quota(quota("b", "1"))[0]
+    assert spec is not None
+    assert free is not None
+    demand = Demand(lambda name: {"cpu": 3000} if name == "a" else {})
+    assert demand.take(free, {"cpu": 9000}) is None
+    assert demand.take(spec, {"memory": 1}) is None
+    assert demand.take(spec, {"cpu": 1}) is not None
+
+
+def test_a_pod_that_is_there_already_is_not_let_in_again():
+    limited = quota("a", "1", annotations={labels.QUOTA_ADMISSION: '{"cpu": "1"}'})
+    pod = pod_manifest("p", cpu=1, quota="a")
+    known = stored(apply(limited, pod))
+    relabelled = {**pod, "metadata": {**pod["metadata"], "annotations": {"x": "y"}}}
+    context = Applying(known.get, Catalog(known.values()), 5, "s", demand=Demand(lambda _name: {"cpu": 1000}))
+    assert actions(plan(from_data([relabelled]), context)) == ["configured"]
+
+
 def test_a_quota_that_is_used_keeps_its_tree_its_kind_and_its_strict_max():
     strict = {"quota.scheduling.koordinator.sh/max-strict-check-resource-keys": '["cpu"]'}
     known = stored(apply(quota("q", "1", tree="t")))
@@ -238,7 +269,7 @@ def test_a_quota_that_is_used_keeps_its_tree_its_kind_and_its_strict_max():
         return str(plan(from_data([manifest]), context).faults[0])
 
     assert "the tree cannot change: t → u" in refused(quota("q", "1", tree="u"))
-    assert "the tree cannot change: t → none" in refused(quota("q", "1"))
+    assert "the tree cannot change: t → default" in refused(quota("q", "1"))
     assert "2 pods are charged to quota q; a parent holds none" in refused(quota("q", "1", tree="t", is_parent=True))
     assert "must not be below used: 5 < 6" in refused(quota("q", "1", "5", tree="t", annotations=strict))
     assert plan(from_data([quota("q", "2", "5", tree="t")]), context).faults == []

@@ -60,6 +60,32 @@ class LogSource(Protocol):
         """None when there is no log; `after` is the cursor of an earlier page."""
 
 
+class FreezeStore(Protocol):
+    """Freezes that outlive the agent; neither call waits or raises."""
+
+    def local(self) -> str | None:
+        """Why somebody froze this node on the node itself; None while nobody did."""
+        ...
+
+    def cluster(self) -> str | None:
+        """What the cluster said last."""
+        ...
+
+    def remember(self, reason: str | None, now_ms: int) -> None:
+        """What the cluster says now."""
+        ...
+
+
+class SpecStore(Protocol):
+    """What each pod was started from; no call waits or raises."""
+
+    def keep(self, record: SpecRecord) -> None: ...
+
+    def read(self, uid: str) -> SpecRecord | None: ...
+
+    def forget(self, uid: str) -> None: ...
+
+
 @dataclass(frozen=True, slots=True)
 class NodeFacts:
     """What does not change while the agent runs. `capacity` is the slice's, by resource name."""
@@ -87,3 +113,6 @@ class NodePorts:
     logs: LogSource
     read_plan: Callable[[SpecRecord, str], PodPlan] = read_plan
     """A simulated node probes nothing and lets a pod end when its manifest says so."""
+    specs: SpecStore | None = None
+    freeze: FreezeStore | None = None
+    """Both None where there is no disk: a simulated node forgets with its agent."""

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 
 from cotenant_common.bus.protocol import Bucket, Bus, BusClosedError, BusError, Entry, SnapshotDone, Subscription
 from cotenant_common.contracts import codec, subjects
@@ -11,7 +11,7 @@ from cotenant_common.model.ids import encode_token
 from cotenant_common.runtime import requests
 from cotenant_common.telemetry.logging import Logger
 
-_LOOK_EVERY_S = 0.5
+_RETRY_S = 0.5
 _SNAPSHOT_TIMEOUT_S = 30.0
 
 
@@ -45,7 +45,7 @@ class BindingFollower:
                     self.ready.set()
                 except (BusError, TimeoutError) as error:
                     self._log.warning("binding_snapshot_failed", error=str(error) or "not complete in time")
-                    await asyncio.sleep(_LOOK_EVERY_S)
+                    await asyncio.sleep(_RETRY_S)
                     continue
                 await self._until_due()
         finally:
@@ -64,17 +64,13 @@ class BindingFollower:
                 raise
             except BusError as error:
                 self._log.warning("bindings_not_subscribed", error=str(error))
-                await asyncio.sleep(_LOOK_EVERY_S)
+                await asyncio.sleep(_RETRY_S)
 
     async def _until_due(self) -> None:
         """The interval, or a reconnect: copies sent while we were away are gone."""
-        waited, connected = 0.0, self._bus.connected
-        while waited < self._interval_s:
-            await asyncio.sleep(_LOOK_EVERY_S)
-            waited += _LOOK_EVERY_S
-            if self._bus.connected and not connected:
-                return
-            connected = self._bus.connected
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self._interval_s):
+                await self._bus.wait_reconnected()
 
     async def snapshot(self) -> bool:
         """False when it has to be taken again: it came from a bucket made anew, which counts from the start."""

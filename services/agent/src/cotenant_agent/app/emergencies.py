@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from cotenant_agent.app.enforce import Placed
+from cotenant_agent.app.placed import Placed
 from cotenant_agent.core.evict import Allowance, MemoryDecision, Victim
 from cotenant_common.bus.protocol import Bus, BusError, RemoteError
 from cotenant_common.contracts import subjects

@@ -5,68 +5,26 @@ from dataclasses import dataclass, field, replace
 
 from cotenant_agent.adapters.manifests import Confinement, PodPlan
 from cotenant_agent.adapters.ports import NodePorts
+from cotenant_agent.app.be_memory import BeMemory
+from cotenant_agent.app.inherited import NOTHING, Inherited, read_inherited
+from cotenant_agent.app.judge import Judge
+from cotenant_agent.app.placed import Placed
+from cotenant_agent.app.ticks import Rest, Tick
 from cotenant_agent.cgroup.files import MIN_SHARES, UNLIMITED, Knob, default_shares
 from cotenant_agent.cgroup.tree import CgroupError
 from cotenant_agent.cgroup.writer import KnobChange, Outcome
 from cotenant_agent.config import AgentSettings
-from cotenant_agent.core import guard, suppress
+from cotenant_agent.core import suppress
 from cotenant_agent.core.cpuset import format_cpuset, parse_cpuset
-from cotenant_agent.core.evict import Candidate, MemoryDecision, MemoryInputs, memory_victims
-from cotenant_agent.core.guard import GuardSettings, GuardState, LatencySignal
-from cotenant_agent.core.isolation import be_memory_limit, group_of, pod_knobs
-from cotenant_agent.core.merge import CpuLimit, CpuWish, WishSource, merge
+from cotenant_agent.core.guard import GuardState
+from cotenant_agent.core.isolation import group_of, pod_knobs
+from cotenant_agent.core.merge import CpuLimit, hold, merge
 from cotenant_agent.core.policy import CpuPolicy, NodePolicy, default_policy
 from cotenant_agent.core.usage import BE, GROUPS, LS, SYSTEM, NodeCounters, NodeUsage, measure
-from cotenant_common.model.qos import PriorityBand, QosClass
-from cotenant_common.model.reasons import ReasonCode
+from cotenant_common.model.qos import QosClass
 from cotenant_common.model.resources import CPU, MEMORY
 
 _NICE_OF_BE = 19
-_LATENCY_FRESH_MS = 5_000
-
-
-@dataclass(slots=True)
-class Placed:
-    """A pod on this node, as the loops see it."""
-
-    plan: PodPlan
-    group: str
-    cpuset: str | None = None
-    leaving: bool = False
-    latency_ms: float | None = None
-    latency_at_ms: int | None = None
-    # Asked of every pod several times a tick, and worked out from labels each time a Pod is asked.
-    uid: str = field(init=False)
-    qos: QosClass = field(init=False)
-    band: PriorityBand = field(init=False)
-    best_effort: bool = field(init=False)
-
-    def __post_init__(self) -> None:
-        pod = self.plan.pod
-        self.uid, self.qos, self.band = pod.uid, pod.qos, pod.band
-        self.best_effort = self.qos is QosClass.BE
-
-
-@dataclass(frozen=True, slots=True)
-class Tick:
-    usage: NodeUsage
-    limit: CpuLimit
-    be_limit_milli: int | None
-    """What BE is really held to now; None while nothing caps it."""
-    guard: GuardState
-    memory: MemoryDecision | None
-
-
-@dataclass(frozen=True, slots=True)
-class Inherited:
-    """What an earlier agent held BE to; None where nothing.
-
-    It knew the policy and every pod. Until we do, its limits may be tightened and never loosened.
-    """
-
-    cpu_milli: int | None = None
-    cpus: frozenset[int] | None = None
-    memory_bytes: int | None = None
 
 
 @dataclass(slots=True)
@@ -78,13 +36,32 @@ class Enforcer:
     idle_class: bool = False
     policy: NodePolicy = field(init=False)
     pods: dict[str, Placed] = field(default_factory=dict)
-    guard_state: GuardState = field(default_factory=GuardState)
+    judge: Judge = field(init=False)
+    _local_freeze: str | None = None
     _before: NodeCounters | None = None
-    _be_used_bytes: int | None = None
-    _inherited: Inherited = field(default_factory=Inherited)
+    _memory: BeMemory = field(init=False)
+    _inherited: Inherited = NOTHING
+    _rest: Rest | None = None
 
     def __post_init__(self) -> None:
         self.policy = default_policy(idle_class=False)
+        self.judge = Judge(self.settings, self.pods, self.capacity_milli, self.ports.facts.capacity[MEMORY])
+        self._memory = BeMemory(self.ports, self.settings, self.pods, self.group(BE))
+
+    @property
+    def guard_state(self) -> GuardState:
+        return self.judge.guard_state
+
+    @property
+    def frozen(self) -> str | None:
+        """Why nothing here may be tightened or removed."""
+        return self.policy.frozen or self._local_freeze
+
+    def freeze_locally(self, reason: str | None) -> None:
+        """Ordered on the node itself; None ends it."""
+        if reason != self._local_freeze:
+            self._local_freeze = reason
+            self._rest = None
 
     @property
     def capacity_milli(self) -> int:
@@ -106,23 +83,13 @@ class Enforcer:
             self._weigh_services(now_ms)
             self.idle_class = self._enter_idle_class(now_ms)
         self.set_policy(default_policy(idle_class=self.idle_class), now_ms)
-        self._inherited = self._read_inherited()
-
-    def _read_inherited(self) -> Inherited:
-        tree = self.ports.tree
-        if tree is None:
-            return Inherited()
-        memory = tree.read(self.group(BE), Knob.MEMORY_MAX)
-        cpus = tree.effective_cpus(self.group(BE))
-        return Inherited(
-            cpu_milli=self._be_limit_milli(),
-            cpus=None if cpus is None else frozenset(cpus),
-            memory_bytes=None if memory is None or memory == UNLIMITED else int(memory),
-        )
+        self._inherited = NOTHING if tree is None else read_inherited(tree, self.group(BE), self._be_limit_milli())
 
     def take_over(self) -> None:
         """The policy is read and all that is bound here is in `pods`: what was inherited binds no longer."""
-        self._inherited = Inherited()
+        if self._inherited != NOTHING:
+            self._inherited = NOTHING
+            self._rest = None
 
     def _confine_slice(self, now_ms: int) -> None:
         """A v1 group starts with a copy of its parent's cpus, and a parent cannot be narrower than its children."""
@@ -162,6 +129,7 @@ class Enforcer:
         return False
 
     def set_policy(self, policy: NodePolicy, now_ms: int) -> None:
+        self._rest = None
         writer = self.ports.writer
         was_observing = writer is not None and writer.observe
         was_capped = self._caps_by_quota()
@@ -201,6 +169,7 @@ class Enforcer:
 
     def place(self, plan: PodPlan, cpuset: str | None, now_ms: int) -> Placed:
         """Make the pod's group and its limits. Placing again only puts right what differs. Raise CgroupError."""
+        self._rest = None
         group = self.group(group_of(plan.pod.qos), f"pod{plan.pod.uid}")
         placed = self.pods.setdefault(plan.pod.uid, Placed(plan, group, cpuset))
         if self.ports.tree is not None:
@@ -262,6 +231,7 @@ class Enforcer:
                 self.ports.writer.forget(placed.group)
         self.ports.sampler.untrack_pod(uid)
         del self.pods[uid]
+        self._rest = None
         return True
 
     def group_holding(self, uid: str) -> str | None:
@@ -288,92 +258,55 @@ class Enforcer:
             if self.ports.writer is not None:
                 self.ports.writer.forget(group)
 
+    def take_latency(self, namespace: str, pod: str, p50_ms: float | None, p99_ms: float | None, now_ms: int) -> None:
+        """What an application says of itself; heard only while it has a target."""
+        for placed in self.pods.values():
+            own, target = placed.plan.pod, placed.plan.target
+            if target is not None and (own.namespace, own.name) == (namespace, pod):
+                placed.latency_ms = p99_ms if target.percentile >= 90 else p50_ms
+                placed.latency_at_ms = now_ms
+                self._rest = None
+
     def tick(self, now_ms: int) -> Tick:
+        """The very object of the last tick when nothing has changed since."""
         counters = self.ports.sampler.sample()
         usage = measure(self._before, counters)
         self._before = counters
-        limit = merge(self._wishes(usage, now_ms))
+        if self._rest is not None and self._rest.holds(usage, now_ms):
+            return self._rest.tick
+        guard_before, acts_before = self.judge.guard_state, self._acts()
+        tick = self._decide(usage, now_ms)
+        moved = self.judge.guard_state != guard_before or self._acts() != acts_before
+        # A memory decision depends on who is leaving, a latency on how old it is: neither may be repeated unseen.
+        judged = tick.memory is not None or bool(tick.would_evict)
+        timed = judged or any(placed.latency_at_ms is not None for placed in self.pods.values())
+        self._rest = None if moved or timed else Rest(tick, now_ms)
+        return tick
+
+    def _acts(self) -> int:
+        """Knob changes so far that were more than finding everything as wished."""
+        writer = self.ports.writer
+        return 0 if writer is None else writer.counts.total() - writer.counts[Outcome.UNCHANGED]
+
+    def _decide(self, usage: NodeUsage, now_ms: int) -> Tick:
+        held, frozen = self._be_limit_milli(), self.frozen
+        wishes = self.judge.wishes(
+            self.policy,
+            usage,
+            now_ms,
+            held_milli=held,
+            inherited_milli=self._inherited.cpu_milli,
+            frozen=frozen is not None,
+        )
+        wish = merge(wishes)
+        limit = wish if frozen is None else hold(wish, held, frozen)
         self._write_limit(limit, now_ms)
         be = usage.groups.get(BE)
-        self._be_used_bytes = None if be is None else be.memory_bytes
+        self._memory.used_bytes = None if be is None else be.memory_bytes
         self._write_be_memory(now_ms)
-        return Tick(usage, limit, self._be_limit_milli(), self.guard_state, self._judge_memory(usage))
-
-    def _wishes(self, usage: NodeUsage, now_ms: int) -> list[CpuWish]:
-        """The last target stays while a sample is missing: unknown is no reason to let go."""
-        if not self.policy.enabled:
-            self.guard_state = GuardState()
-            return []
-        wishes = []
-        target = suppress.be_target(self._suppress_inputs(usage))
-        if target is not None:
-            wishes.append(CpuWish(WishSource.SUPPRESS, target.limit_milli, ReasonCode.SUPPRESSED, target.message))
-        elif (held := self._be_limit_milli()) is not None:
-            message = f"BE stays at {held}m: this interval was not measured"
-            wishes.append(CpuWish(WishSource.SUPPRESS, held, ReasonCode.METRICS_MISSING, message))
-        if (inherited := self._inherited.cpu_milli) is not None:
-            message = f"BE stays at {inherited}m at the most: the policy and the bindings are still to be read"
-            wishes.append(CpuWish(WishSource.POLICY, inherited, ReasonCode.SUPPRESSED, message))
-        cap = self._guard(usage, now_ms)
-        if cap is not None:
-            wishes.append(cap)
-        return wishes
-
-    def _suppress_inputs(self, usage: NodeUsage) -> suppress.SuppressInputs:
-        be = usage.groups.get(BE)
-        others = [usage.groups[name].cpu_milli for name in (LS, SYSTEM) if name in usage.groups]
-        known = [milli for milli in others if milli is not None]
-        return suppress.SuppressInputs(
-            capacity_milli=self.capacity_milli,
-            threshold_percent=self.policy.cpu_threshold_percent,
-            node_milli=usage.cpu_milli,
-            non_be_milli=sum(known) if len(known) == len(others) else None,
-            be_milli=None if be is None else be.cpu_milli,
-            reserved_milli=self.settings.reserved_cpu_milli,
-            min_percent=self.policy.cpu_min_percent,
-        )
-
-    def _guard(self, usage: NodeUsage, now_ms: int) -> CpuWish | None:
-        if not self.settings.guard:
-            return None
-        be = usage.groups.get(BE)
-        self.guard_state = guard.step(
-            self.guard_state,
-            self.latency_signals(usage, now_ms),
-            None if be is None else be.cpu_milli,
-            self.capacity_milli,
-            self._guard_settings(),
-        )
-        cap = self.guard_state.cap_milli
-        if cap is None:
-            return None
-        return CpuWish(
-            WishSource.GUARD, cap, ReasonCode.LATENCY_GUARD, f"BE held to {cap}m: {self.guard_state.message}"
-        )
-
-    def _guard_settings(self) -> GuardSettings:
-        """What a policy promises to BE at the least, the guard leaves to it as well."""
-        settings = self.settings.guard_settings
-        return replace(settings, floor_percent=max(settings.floor_percent, self.policy.cpu_min_percent or 0))
-
-    def latency_signals(self, usage: NodeUsage, now_ms: int) -> list[LatencySignal]:
-        signals = []
-        for uid, placed in self.pods.items():
-            used = usage.pods.get(uid)
-            if placed.best_effort or used is None:
-                continue
-            fresh = placed.latency_at_ms is not None and now_ms - placed.latency_at_ms < _LATENCY_FRESH_MS
-            signals.append(
-                LatencySignal(
-                    pod=placed.plan.pod.key,
-                    wait_ms_per_slice=used.wait_ms_per_slice,
-                    slices=used.slices,
-                    cpu_pressure_some=used.cpu_pressure_some,
-                    latency_ms=placed.latency_ms if fresh else None,
-                    target_ms=None if placed.plan.target is None else placed.plan.target.milliseconds,
-                )
-            )
-        return signals
+        memory = self.judge.memory(self.policy, usage, frozen=frozen is not None)
+        now_held = self._be_limit_milli()
+        return Tick(usage, limit, now_held, self.judge.guard_state, memory.decision, wish.limit_milli, memory.would)
 
     def _write_limit(self, limit: CpuLimit, now_ms: int) -> None:
         if self.ports.tree is None:
@@ -446,41 +379,8 @@ class Enforcer:
         return None if quota is None or quota == UNLIMITED else int(quota) // suppress.QUOTA_US_PER_MILLI
 
     def _write_be_memory(self, now_ms: int) -> None:
-        if self._inherited.memory_bytes is not None:
-            return
-        promised = sum(p.plan.pod.requests.get(MEMORY, 0) for p in self.pods.values() if not p.best_effort)
-        limit = be_memory_limit(
-            self.ports.facts.capacity[MEMORY],
-            promised + self.settings.reserved_memory_bytes,
-            self.settings.be_memory_reserve_percent,
-        )
-        # A limit under what is in use would kill by the kernel's choice; eviction chooses with reasons.
-        limit = max(limit, self._be_used_bytes or 0)
-        self._apply([KnobChange(self.group(BE), Knob.MEMORY_MAX, limit, "memory promised to others")], now_ms)
-
-    def _judge_memory(self, usage: NodeUsage) -> MemoryDecision | None:
-        if not self.policy.enabled or self.policy.observe:
-            return None
-        candidates = [
-            Candidate(
-                uid=uid,
-                name=placed.plan.pod.key,
-                priority=placed.plan.pod.priority_value,
-                memory_bytes=used.memory_bytes if (used := usage.pods.get(uid)) is not None else None,
-                leaving=placed.leaving,
-            )
-            for uid, placed in self.pods.items()
-            if placed.best_effort
-        ]
-        return memory_victims(
-            MemoryInputs(
-                capacity_bytes=self.ports.facts.capacity[MEMORY],
-                used_bytes=usage.memory_bytes,
-                threshold_percent=self.policy.memory_threshold_percent,
-                lower_percent=self.policy.memory_lower_percent,
-                candidates=candidates,
-            )
-        )
+        if self._inherited.memory_bytes is None:
+            self._apply([self._memory.wish(frozen=self.frozen is not None)], now_ms)
 
     def _apply(self, changes: list[KnobChange], now_ms: int) -> None:
         if self.ports.writer is not None:

@@ -1,13 +1,15 @@
 """All pods of the node: bindings and specs in, a worker for each, their statuses and events out."""
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from cotenant_agent.app.bindings import BindingFollower
 from cotenant_agent.app.enforce import Enforcer
+from cotenant_agent.app.pod_events import events_of, pod_event, status_key
 from cotenant_agent.app.pods import PodWorker, Stop, Tools
 from cotenant_agent.app.status import PodView, record_of
+from cotenant_agent.app.survivors import Survivors
 from cotenant_agent.config import AgentSettings
 from cotenant_agent.core.admission import Refusal, refuse_capacity, refuse_digest
 from cotenant_agent.runtime import ContainerState, LaunchError
@@ -16,20 +18,15 @@ from cotenant_common.contracts import buckets, codec
 from cotenant_common.contracts.messages.events import Event
 from cotenant_common.contracts.messages.state import Binding, PodStatusRecord, SpecRecord
 from cotenant_common.model.digest import spec_digest
-from cotenant_common.model.ids import encode_token, object_key, spec_key
+from cotenant_common.model.ids import encode_token, spec_key
 from cotenant_common.model.reasons import ReasonCode
-from cotenant_common.runtime.events import Announcer, event_id
+from cotenant_common.runtime.events import Announcer
 from cotenant_common.runtime.mirror import BucketMirror, MirrorNotReadyError
 from cotenant_common.runtime.service import ServiceContext
 
 _RETRY_S = 0.5
 _RESTART_WORKER_S = 5.0
 _ORPHAN_GRACE_MS = 30_000
-SOURCE = "agent"
-
-
-def status_key(node: str, uid: str) -> str:
-    return f"{encode_token(node)}.{uid}"
 
 
 class PodManager:
@@ -54,6 +51,7 @@ class PodManager:
         """What to write, by uid: the newest view, or None for a status that goes. One writer keeps the order."""
         self._untold: dict[str, list[tuple[str, str, str]]] = {}
         self._changed = asyncio.Event()
+        self._survivors = Survivors(settings.node, enforcer.ports.specs)
         self._tools = Tools(
             settings.node,
             self._runtime,
@@ -68,7 +66,9 @@ class PodManager:
         node, token = self._settings.node, encode_token(self._settings.node)
         self._announcer = announcer
         self._bucket = bucket_of[buckets.PODSTATUS.name]
-        self.specs = BucketMirror(bucket_of[buckets.SPECS.name], SpecRecord, "Pod.>", self._on_spec)
+        self.specs = BucketMirror(
+            bucket_of[buckets.SPECS.name], SpecRecord, "Pod.>", self._on_spec, on_reset=self._tell_all
+        )
         self.statuses = BucketMirror(self._bucket, PodStatusRecord, f"{token}.*", on_reset=self._tell_all)
         self.bindings = BindingFollower(
             self._context.bus,
@@ -110,7 +110,7 @@ class PodManager:
     async def _catch_up(self) -> None:
         while True:
             try:
-                await self._announcer.catch_up(self._events_of)
+                await self._announcer.catch_up(self._untold_events, f"{encode_token(self._settings.node)}.*")
             except BusClosedError:
                 raise
             except BusError as error:
@@ -142,9 +142,34 @@ class PodManager:
         if not self._runtime.containers(uid):
             await self._forget(uid)
             return
-        if status_key(self._settings.node, uid) not in self.statuses.items:
-            self._context.log.warning("pod_of_another_store", uid=uid, action="left running")
+        told = self.statuses.items.get(status_key(self._settings.node, uid))
+        if told is None or told.survivor is not None:
+            await self._tell_survivor(uid)
+        else:
+            await self._remove_orphan(uid)
+
+    async def _tell_survivor(self, uid: str) -> None:
+        status = self._survivors.found(uid)
+        self._context.log.warning("pod_of_another_store", uid=uid, action="left running", known=status is not None)
+        if status is None:
             return
+        key = spec_key("Pod", status.namespace, status.name)
+        unwanted = status.survivor is not None and status.survivor.deletion is not None
+        if unwanted or self._survivors.superseded(key, self.specs.items.get(key)) is not None:
+            await self._remove_orphan(uid)
+            return
+        while uid not in self.bindings.items:
+            try:
+                await self._bucket.put(status_key(self._settings.node, uid), codec.encode(status))
+            except BusClosedError:
+                return
+            except BusError as error:
+                self._context.log.warning("survivor_not_told", uid=uid, error=str(error))
+                await asyncio.sleep(_RETRY_S)
+            else:
+                return
+
+    async def _remove_orphan(self, uid: str) -> None:
         self._context.log.warning("orphan_removed", uid=uid)
         group = self._enforcer.group_holding(uid)
         tree = self._enforcer.ports.tree
@@ -210,6 +235,8 @@ class PodManager:
         record = self.record_of(binding)
         if record is None:
             return  # its spec has not reached us yet; the mirror calls again when it does
+        self._survivors.bound(record.uid)
+        self._survivors.keep(record)
         worker = PodWorker(self._tools, binding, record, self._refusal(binding, record))
         self.workers[binding.uid] = worker
         if record.deletion is not None:
@@ -270,13 +297,17 @@ class PodManager:
         self.workers.pop(uid, None)
         self._untold.pop(uid, None)
         self._ended_unborn.discard(uid)
+        self._survivors.forget(uid)
         if uid not in self.bindings.items:
             self._settled.pop(uid, None)
         self._dirty[uid] = None
         self._changed.set()
 
-    def _on_spec(self, _key: str, old: SpecRecord | None, new: SpecRecord | None, _revision: int) -> None:
+    def _on_spec(self, key: str, old: SpecRecord | None, new: SpecRecord | None, _revision: int) -> None:
         """A name may pass from one incarnation to the next in one write, so both are looked at."""
+        if (uid := self._survivors.superseded(key, new)) is not None and self.synced:
+            self._survivors.bound(uid)
+            self._group.create_task(self._remove_orphan(uid), name=f"orphan {uid}")
         for uid in dict.fromkeys(record.uid for record in (old, new) if record is not None):
             if uid not in self.bindings.items or not self.synced:
                 continue
@@ -300,6 +331,9 @@ class PodManager:
         if worker is not None and not worker.ordered:
             worker.ordered = True
             worker.post(Stop(grace_ms, ReasonCode.NODE_PRESSURE.value, message, phase="Failed"))
+
+    def _untold_events(self, entry: Entry) -> list[Event]:
+        return events_of(entry, self._settings.node, self._context.clock.now_ms())
 
     def _tell(self, view: PodView) -> None:
         self._dirty[view.binding.uid] = view
@@ -341,56 +375,23 @@ class PodManager:
     async def _write(self, uid: str, view: PodView | None) -> int:
         key = status_key(self._settings.node, uid)
         if view is not None:
-            return await self._bucket.put(key, codec.encode(record_of(view)))
+            lost = self.specs.orphans.get(spec_key("Pod", view.binding.namespace, view.binding.name))
+            survivor = lost if lost is not None and lost.uid == uid and not view.terminal else None
+            record = record_of(view).model_copy(update={"survivor": survivor})
+            return await self._bucket.put(key, codec.encode(record))
         await self._bucket.delete(key)
         return 0
 
     async def _announce(self, view: PodView, revision: int, told: list[tuple[str, str, str]]) -> None:
         uid = view.binding.uid
         for kind, reason, message in told:
-            await self._announcer.announce(self._event(kind, view, revision, reason, message))
+            at_ms = self._context.clock.now_ms()
+            await self._announcer.announce(pod_event(kind, record_of(view), revision, at_ms, reason, message))
         left = self._untold.get(uid, [])[len(told) :]
         if left:
             self._untold[uid] = left
         else:
             self._untold.pop(uid, None)
-
-    def _event(self, kind: str, view: PodView, revision: int, reason: str | None, message: str) -> Event:
-        binding = view.binding
-        key = status_key(binding.node, binding.uid)
-        return Event(
-            id=event_id(buckets.PODSTATUS, key, revision, kind),
-            type=kind,
-            at_ms=self._context.clock.now_ms(),
-            source=SOURCE,
-            object=object_key("Pod", binding.namespace, binding.name),
-            uid=binding.uid,
-            reason=reason,
-            message=message,
-            data={"node": binding.node, "attempt": binding.attempt, "phase": view.phase},
-        )
-
-    def _events_of(self, entry: Entry) -> Iterable[Event]:
-        """What a crashed agent may have written and not told; its id is the same, so a repeat is dropped."""
-        if entry.value is None or not entry.key.startswith(f"{encode_token(self._settings.node)}."):
-            return
-        try:
-            status = codec.decode(PodStatusRecord, entry.value)
-        except codec.DecodeError:
-            return  # the mirror of the same bucket has logged it
-        kind = "pod.finished" if status.terminal else "pod.rejected" if status.rejected else None
-        if kind is not None:
-            yield Event(
-                id=event_id(buckets.PODSTATUS, entry.key, entry.revision, kind),
-                type=kind,
-                at_ms=status.finished_ms or self._context.clock.now_ms(),
-                source=SOURCE,
-                object=object_key("Pod", status.namespace, status.name),
-                uid=status.uid,
-                reason=status.reason,
-                message=status.message or "",
-                data={"node": status.node, "attempt": status.attempt, "phase": status.phase},
-            )
 
 
 def _order(worker: PodWorker, binding: Binding | None, record: SpecRecord | None) -> Stop:

@@ -6,9 +6,12 @@ from typing import Any, TypeVar
 
 from cotenant_agent.adapters.ports import NodePorts
 from cotenant_agent.app.emergencies import Emergencies
-from cotenant_agent.app.enforce import Enforcer, Placed, Tick
-from cotenant_agent.app.manager import SOURCE, PodManager
+from cotenant_agent.app.enforce import Enforcer
+from cotenant_agent.app.manager import PodManager
+from cotenant_agent.app.placed import Placed
+from cotenant_agent.app.pod_events import SOURCE
 from cotenant_agent.app.telemetry import signal_message, usage_message
+from cotenant_agent.app.ticks import Tick
 from cotenant_agent.config import AgentSettings
 from cotenant_agent.core.cpuset import format_cpuset
 from cotenant_agent.core.evict import Allowance, Victim
@@ -21,7 +24,7 @@ from cotenant_common.contracts.buckets import BucketSpec
 from cotenant_common.contracts.messages.commands import LogsReply, LogsRequest
 from cotenant_common.contracts.messages.events import Event
 from cotenant_common.contracts.messages.state import Heartbeat, NodeInventory, PolicyRecord
-from cotenant_common.contracts.messages.telemetry import AppLatency
+from cotenant_common.contracts.messages.telemetry import AppLatency, NodeUsage
 from cotenant_common.model.ids import encode_token, object_key
 from cotenant_common.model.reasons import ReasonCode
 from cotenant_common.model.resources import CPU, MEMORY
@@ -67,6 +70,9 @@ class AgentService:
         self._registered = False
         self._policies: BucketMirror[PolicyRecord] | None = None
         self._last_usage: Tick | None = None
+        self._last_message: NodeUsage | None = None
+        self._watches = asyncio.Event()
+        """Set while a pod with a target is here."""
         self._emergencies = Emergencies(
             context.bus,
             context.clock,
@@ -107,6 +113,7 @@ class AgentService:
             "synced": self._pods.synced,
             "idle_class": self._enforcer.idle_class,
             "policy": str(self._enforcer.policy),
+            "frozen": self._enforcer.frozen,
             "guard": str(self._enforcer.guard_state),
             "knobs": dict(self._enforcer.knob_counts()),
             "emergencies": {"used": self._emergencies.used, "left": self._emergencies.allowance.left},
@@ -202,8 +209,17 @@ class AgentService:
         """A policy that disappears leaves the last one in force; a new world is no order to let go."""
         if new is None:
             return
-        policy = read_policy(new.slo, idle_class=self._enforcer.idle_class, observe=new.observe, frozen=new.frozen)
-        self._enforcer.set_policy(policy, self._context.clock.now_ms())
+        policy = read_policy(
+            new.slo,
+            idle_class=self._enforcer.idle_class,
+            observe=new.observe,
+            frozen=new.frozen,
+            observe_namespaces=new.observe_namespaces,
+        )
+        now_ms = self._context.clock.now_ms()
+        self._enforcer.set_policy(policy, now_ms)
+        if self._ports.freeze is not None:
+            self._ports.freeze.remember(new.frozen, now_ms)
 
     async def _enforce(self) -> None:
         interval_s = self._settings.usage_interval_ms / 1_000
@@ -224,12 +240,15 @@ class AgentService:
         now_ms = self._context.clock.now_ms()
         if self._adopted and self._policies is not None and self._policies.ready:
             self._enforcer.take_over()
+        self._look_for_freeze()
         tick = self._enforcer.tick(now_ms)
-        self._last_usage = tick
-        self._count(tick)
+        repeated, self._last_usage = tick is self._last_usage, tick
+        self._count(tick, repeated=repeated)
+        if self._targets():
+            self._watches.set()
         victim = self._emergencies.due(tick.memory, now_ms)
         if victim is not None and tick.memory is not None:
-            frozen = self._enforcer.policy.frozen is not None
+            frozen = self._enforcer.frozen is not None
             asking = self._emergencies.evict(self._enforcer.pods[victim.uid], victim, tick.memory, frozen=frozen)
             self._group.create_task(asking, name="emergency")
         await self._tell_transitions(tick)
@@ -237,7 +256,11 @@ class AgentService:
         spent_us, self._measured_us = cost_us - self._measured_us, cost_us
         interval_ms = tick.usage.interval_ms
         agent_milli = spent_us // interval_ms if interval_ms > 0 else None
-        message = usage_message(self._settings.node, now_ms, tick, self._enforcer.pods, agent_milli)
+        if repeated and self._last_message is not None:
+            message = self._last_message.model_copy(update={"at_ms": now_ms, "agent_cpu_milli": agent_milli})
+        else:
+            message = usage_message(self._settings.node, now_ms, tick, self._enforcer.pods, agent_milli)
+        self._last_message = message
         try:
             await requests.publish(self._context.bus, subjects.NODE_USAGE, message, node=self._settings.node)
         except BusClosedError:
@@ -245,12 +268,21 @@ class AgentService:
         except BusError as error:
             self._context.log.warning("usage_not_published", error=str(error))
 
-    def _count(self, tick: Tick) -> None:
+    def _look_for_freeze(self) -> None:
+        """By hand on this node; or, until the policy can be read, what the cluster said to the agent before us."""
+        store = self._ports.freeze
+        if store is None:
+            return
+        unread = self._policies is None or not self._policies.ready
+        self._enforcer.freeze_locally(store.local() or (store.cluster() if unread else None))
+
+    def _count(self, tick: Tick, *, repeated: bool) -> None:
         source = tick.limit.source
         if tick.be_limit_milli is not None and source is not None:
             self._capped.add(1, {"source": source.value})
-        for outcome, count in self._enforcer.knob_counts().items():
-            self._knobs.set(count, {"outcome": outcome})
+        if not repeated:
+            for outcome, count in self._enforcer.knob_counts().items():
+                self._knobs.set(count, {"outcome": outcome})
         self._cost.set(self._ports.sampler.cost_us / 1_000)
 
     async def _tell_transitions(self, tick: Tick) -> None:
@@ -308,6 +340,8 @@ class AgentService:
         interval_s = self._settings.signal_interval_ms / 1_000
         before: NodeCounters | None = None
         while True:
+            # Most nodes run no pod with a target, and would wake five times a second for nothing.
+            await self._watches.wait()
             await asyncio.sleep(interval_s)
             try:
                 before = await self._signal(before)
@@ -322,6 +356,7 @@ class AgentService:
         """The sample that the next signal is measured against; None while nobody has a target."""
         watched = self._watched()
         if not watched:
+            self._watches.clear()
             return None
         now = self._ports.sampler.sample_pods(watched)
         if before is not None:
@@ -334,7 +369,7 @@ class AgentService:
     def _watched(self) -> list[str]:
         """Pods with a target, and the busiest best-effort pods beside them."""
         pods = self._enforcer.pods
-        targets = [uid for uid, placed in pods.items() if placed.plan.target is not None]
+        targets = self._targets()
         if not targets or self._last_usage is None:
             return targets
         used = self._last_usage.usage.pods
@@ -343,6 +378,9 @@ class AgentService:
             key=lambda uid: -(used[uid].cpu_milli or 0),
         )
         return [*targets, *suspects[: self._settings.suspects]]
+
+    def _targets(self) -> list[str]:
+        return [uid for uid, placed in self._enforcer.pods.items() if placed.plan.target is not None]
 
     async def _audit(self) -> None:
         while True:
@@ -353,12 +391,8 @@ class AgentService:
                 self._context.log.exception("audit_failed")
 
     async def _on_latency(self, message: AppLatency) -> None:
-        for placed in self._enforcer.pods.values():
-            pod = placed.plan.pod
-            if (pod.namespace, pod.name) == (message.namespace, message.pod) and placed.plan.target is not None:
-                high = placed.plan.target.percentile >= 90
-                placed.latency_ms = message.p99_ms if high else message.p50_ms
-                placed.latency_at_ms = self._context.clock.now_ms()
+        now_ms = self._context.clock.now_ms()
+        self._enforcer.take_latency(message.namespace, message.pod, message.p50_ms, message.p99_ms, now_ms)
 
     async def _on_logs(self, request: LogsRequest) -> LogsReply:
         states = self._ports.runtime.containers(request.uid)

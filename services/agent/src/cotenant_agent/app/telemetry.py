@@ -2,7 +2,8 @@
 
 from collections.abc import Mapping
 
-from cotenant_agent.app.enforce import Placed, Tick
+from cotenant_agent.app.placed import Placed
+from cotenant_agent.app.ticks import Tick
 from cotenant_agent.core import usage as measured
 from cotenant_agent.core.usage import BE, GroupUsage
 from cotenant_common.contracts.messages.telemetry import NodeSignal, NodeUsage, PodSignal, PodUsage, Usage
@@ -22,8 +23,10 @@ def usage_message(
         pods=[_pod(placed, found.pods.get(uid, GroupUsage())) for uid, placed in pods.items()],
         be_usage_milli=None if be is None else be.cpu_milli,
         be_limit_milli=tick.be_limit_milli,
-        be_limit_reason=None if tick.limit.limit_milli is None else tick.limit.reason.value,
-        be_limit_message=None if tick.limit.limit_milli is None else tick.limit.message,
+        be_limit_reason=None if tick.wish_milli is None else tick.limit.reason.value,
+        be_limit_message=None if tick.wish_milli is None else tick.limit.message,
+        be_wish_milli=tick.wish_milli,
+        would_evict=list(tick.would_evict),
         cpu_pressure_some=found.cpu_pressure_some,
         memory_pressure_some=found.memory_pressure_some,
         io_pressure_some=found.io_pressure_some,

@@ -87,7 +87,7 @@ class FakeCgroupTree:
         return group in self._groups
 
     def children(self, group: str) -> Sequence[str]:
-        return tuple(sorted(name for name in self._groups if name and parent_of(name) == group))
+        return tuple(sorted(name for name in self._groups if name and name.rpartition("/")[0] == group))
 
     def pids(self, group: str) -> Sequence[int]:
         return tuple(sorted(pid for pid, where in self._pids.items() if is_within(where, group)))

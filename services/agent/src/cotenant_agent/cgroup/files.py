@@ -7,6 +7,7 @@ Canonical values: cpu weight in v1 shares (2..262144), cpu quota in microseconds
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import lru_cache
 from typing import Final
 
 from cotenant_agent.core.cpuset import format_cpuset, parse_cpuset
@@ -160,6 +161,7 @@ def default_shares(version: Version) -> int:
     return DEFAULT_SHARES if version is Version.V1 else weight_to_shares(_DEFAULT_WEIGHT)
 
 
+@lru_cache(maxsize=1_024)
 def _cpus_of(text: KnobValue) -> str:
     return format_cpuset(parse_cpuset(str(text)))
 

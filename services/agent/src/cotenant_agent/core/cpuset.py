@@ -1,8 +1,10 @@
 """Kernel cpu lists (`0-3,8`) as sorted tuples of cpu ids."""
 
 from collections.abc import Iterable
+from functools import lru_cache
 
 
+@lru_cache(maxsize=1_024)
 def parse_cpuset(text: str) -> tuple[int, ...]:
     cpus: set[int] = set()
     for part in text.strip().split(","):

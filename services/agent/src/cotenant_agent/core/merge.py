@@ -11,6 +11,7 @@ class WishSource(StrEnum):
     SUPPRESS = "suppress"
     GUARD = "guard"
     POLICY = "policy"
+    FREEZE = "freeze"
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,3 +41,12 @@ def merge(wishes: Iterable[CpuWish]) -> CpuLimit:
     if smallest is None:
         return CpuLimit(None)
     return CpuLimit(smallest.limit_milli, smallest.source, smallest.reason, smallest.message)
+
+
+def hold(limit: CpuLimit, held_milli: int | None, reason: str) -> CpuLimit:
+    """The limit in a freeze: let go it may, tighten it may not. ``held_milli`` None: BE runs free."""
+    if limit.limit_milli is None or (held_milli is not None and limit.limit_milli >= held_milli):
+        return limit
+    kept = "runs free" if held_milli is None else f"stays at {held_milli}m"
+    message = f"BE {kept}: frozen: {reason}; it would be {limit.limit_milli}m: {limit.message}"
+    return CpuLimit(held_milli, WishSource.FREEZE, ReasonCode.FROZEN, message)

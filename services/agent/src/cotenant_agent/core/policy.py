@@ -1,6 +1,6 @@
 """What one node must enforce, read from its rendered NodeSLO; what the SLO leaves out has our defaults."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
@@ -27,6 +27,8 @@ class NodePolicy:
     memory_lower_percent: int | None = None
     observe: bool = False
     frozen: str | None = None
+    observe_namespaces: tuple[str, ...] = ()
+    """Pods of these namespaces are not removed; what would have been is reported."""
 
 
 def default_policy(*, idle_class: bool) -> NodePolicy:
@@ -35,7 +37,12 @@ def default_policy(*, idle_class: bool) -> NodePolicy:
 
 
 def read_policy(
-    slo: Mapping[str, Any], *, idle_class: bool, observe: bool = False, frozen: str | None = None
+    slo: Mapping[str, Any],
+    *,
+    idle_class: bool,
+    observe: bool = False,
+    frozen: str | None = None,
+    observe_namespaces: Sequence[str] = (),
 ) -> NodePolicy:
     """A value of the wrong kind counts as unset: the gateway validates, a node never stops over a bad policy."""
     base = default_policy(idle_class=idle_class)
@@ -52,6 +59,7 @@ def read_policy(
         memory_lower_percent=_percent(threshold, "memoryEvictLowerPercent"),
         observe=observe,
         frozen=frozen,
+        observe_namespaces=tuple(observe_namespaces),
     )
 
 

@@ -20,7 +20,7 @@ class Watched:
 
 def observe(state: Watched, level: bool, begin_after: int, end_after: int) -> tuple[Watched, Change]:
     if level is state.on:
-        return replace(state, streak=0), Change.NONE
+        return state if state.streak == 0 else replace(state, streak=0), Change.NONE
     streak = state.streak + 1
     if streak < (end_after if state.on else begin_after):
         return replace(state, streak=streak), Change.NONE

@@ -8,6 +8,7 @@ from cotenant_common.model.reasons import ReasonCode
 from cotenant_descheduler.core.classify import Heat, Thresholds, Verdict
 from cotenant_descheduler.core.victims import (
     Candidate,
+    Kept,
     Rejection,
     Target,
     landing_places,
@@ -94,19 +95,23 @@ def _decide_node(
         if verdict.heat is Heat.DANGER:
             return _report(verdict, len(candidates), rejections, _reclaim(verdict, candidate))
         if workload(candidate) in cooling:
-            rejections.append(Rejection(candidate.pod.key, "its workload moved less than the cool-down ago"))
+            rejections.append(_kept(candidate, Kept.COOL_DOWN, "its workload moved less than the cool-down ago"))
             continue
         if not candidate.pod.requeue:
-            rejections.append(Rejection(candidate.pod.key, "it asked not to be queued again, so it cannot move"))
+            rejections.append(_kept(candidate, Kept.NO_REQUEUE, "it asked not to be queued again, so it cannot move"))
             continue
         landing, refused = landing_places(candidate, targets, thresholds.total)
         if landing:
             return _report(verdict, len(candidates), rejections, _move(verdict, candidate, landing))
         rejections.extend(refused)
-        rejections.append(Rejection(candidate.pod.key, "no other node takes it"))
+        rejections.append(_kept(candidate, Kept.NO_LANDING_PLACE, "no other node takes it"))
     reason = ReasonCode.NO_LANDING_PLACE if ranking.candidates else ReasonCode.NOT_EVICTABLE
     message = f"{verdict.sentence()}; none of {len(candidates)} pods can leave"
     return _nothing(verdict, len(candidates), tuple(rejections), reason, message)
+
+
+def _kept(candidate: Candidate, kept: Kept, why: str) -> Rejection:
+    return Rejection(candidate.pod.key, kept, why)
 
 
 def _reclaim(verdict: Verdict, candidate: Candidate) -> Removal:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Final
 
 from cotenant_common.model import labels
@@ -30,9 +31,29 @@ class Candidate:
     started_ms: int | None = None
 
 
+class Kept(StrEnum):
+    """Why a pod stays, or a node does not take it: few words, so that they can be counted."""
+
+    LEAVING = "Leaving"
+    NOT_BEST_EFFORT = "NotBestEffort"
+    DAEMON_SET = "DaemonSet"
+    NEVER_EVICT = "NeverEvict"
+    NOT_PREEMPTIBLE = "NotPreemptible"
+    NO_USE = "NoUse"
+    USAGE_UNKNOWN = "UsageUnknown"
+    COOL_DOWN = "CoolDown"
+    NO_REQUEUE = "NoRequeue"
+    NO_LANDING_PLACE = "NoLandingPlace"
+    NO_ROOM = "NoRoom"
+    TOO_HOT = "TooHot"
+
+
 @dataclass(frozen=True, slots=True)
 class Rejection:
+    """``pod`` is a pod that stays, or a node that does not take it."""
+
     pod: str
+    kept: Kept
     why: str
 
 
@@ -49,11 +70,11 @@ def rank(candidates: Iterable[Candidate], excess: Mapping[str, int]) -> Ranking:
     allowed: list[Candidate] = []
     rejected: list[Rejection] = []
     for candidate in candidates:
-        why = _protected(candidate, excess)
-        if why is None:
+        refused = _protected(candidate, excess)
+        if refused is None:
             allowed.append(candidate)
         else:
-            rejected.append(Rejection(candidate.pod.key, why))
+            rejected.append(Rejection(candidate.pod.key, *refused))
     allowed.sort(key=lambda candidate: _sort_key(candidate, excess))
     return Ranking(tuple(allowed), tuple(rejected))
 
@@ -68,28 +89,29 @@ def eviction_cost(pod: Pod) -> int:
     return value if -(2**31) <= value < 2**31 else 0
 
 
-def _protected(candidate: Candidate, excess: Mapping[str, int]) -> str | None:
+def _protected(candidate: Candidate, excess: Mapping[str, int]) -> tuple[Kept, str] | None:
     pod = candidate.pod
     if pod.deleting:
-        return "is leaving already"
+        return Kept.LEAVING, "is leaving already"
     if pod.qos is not QosClass.BE:
-        return f"has QoS {pod.qos.value or 'none'}; only BE pods are moved for heat"
+        return Kept.NOT_BEST_EFFORT, f"has QoS {pod.qos.value or 'none'}; only BE pods are moved for heat"
     if pod.owner_kind == "DaemonSet":
-        return "belongs to a DaemonSet"
+        return Kept.DAEMON_SET, "belongs to a DaemonSet"
     if eviction_cost(pod) == NEVER_EVICT:
-        return "has the eviction cost that means never"
+        return Kept.NEVER_EVICT, "has the eviction cost that means never"
     if not pod.preemptible:
-        return "is not preemptible"
+        return Kept.NOT_PREEMPTIBLE, "is not preemptible"
     return _useless(candidate.usage, excess)
 
 
-def _useless(usage: Mapping[str, int], excess: Mapping[str, int]) -> str | None:
+def _useless(usage: Mapping[str, int], excess: Mapping[str, int]) -> tuple[Kept, str] | None:
     """Why removing the pod would not help; unknown usage proves nothing, so it is a reason of its own."""
     if not excess or any(usage.get(resource, 0) > 0 for resource in excess):
         return None
     short = " and ".join(sorted(excess))
-    known = all(resource in usage for resource in excess)
-    return f"uses none of the short {short}" if known else f"has no measured usage of the short {short}"
+    if all(resource in usage for resource in excess):
+        return Kept.NO_USE, f"uses none of the short {short}"
+    return Kept.USAGE_UNKNOWN, f"has no measured usage of the short {short}"
 
 
 def _sort_key(candidate: Candidate, excess: Mapping[str, int]) -> tuple[object, ...]:
@@ -134,25 +156,25 @@ def landing_places(
     fitting: list[tuple[float, str]] = []
     rejected: list[Rejection] = []
     for target in targets:
-        why = _does_not_take(candidate, target, lines)
-        if why is None:
+        refused = _does_not_take(candidate, target, lines)
+        if refused is None:
             fitting.append((_hottest(candidate, target), target.node))
         else:
-            rejected.append(Rejection(target.node, why))
+            rejected.append(Rejection(target.node, *refused))
     return tuple(node for _, node in sorted(fitting)), tuple(rejected)
 
 
-def _does_not_take(candidate: Candidate, target: Target, lines: Mapping[str, float]) -> str | None:
+def _does_not_take(candidate: Candidate, target: Target, lines: Mapping[str, float]) -> tuple[Kept, str] | None:
     for resource, wanted in sorted(candidate.pod.requests.items()):
         room = target.free.get(resource)
         if wanted > 0 and (room is None or wanted > room):
-            return f"has {'no' if room is None else room} {resource} free, {wanted} needed"
+            return Kept.NO_ROOM, f"has {'no' if room is None else room} {resource} free, {wanted} needed"
     for resource, line in sorted(lines.items()):
         if resource not in target.usage or not target.allocatable.get(resource):
-            return f"its {resource} usage is unknown"
+            return Kept.USAGE_UNKNOWN, f"its {resource} usage is unknown"
         share = _share(candidate, target, resource)
         if share > line:
-            return f"{resource} usage would be {share:.1f} %, over {line:g} %"
+            return Kept.TOO_HOT, f"{resource} usage would be {share:.1f} %, over {line:g} %"
     return None
 
 

@@ -1,6 +1,7 @@
 """Messages of the bus to the core's own values, and back."""
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 from cotenant_common.contracts.messages.base import PodRef
 from cotenant_common.contracts.messages.commands import EvictReply, EvictRequest, VictimDecision
@@ -12,7 +13,8 @@ from cotenant_common.contracts.messages.state import (
     PodStatusRecord,
     SpecRecord,
 )
-from cotenant_gateway.core import gate
+from cotenant_common.model.reasons import ReasonCode
+from cotenant_gateway.core import removal
 from cotenant_gateway.core.nodes import Inventory
 from cotenant_gateway.core.records import Mark, PastEviction, Seen, Spec
 from cotenant_gateway.core.views import Waiting
@@ -127,6 +129,20 @@ def to_seen(records: Iterable[PodStatusRecord]) -> Seen | None:
     )
 
 
+def to_survivor(record: PodStatusRecord) -> Spec | None:
+    """A pod that outlived its store, as it is to be written again: held to the node where it runs."""
+    if record.survivor is None or record.survivor.deletion is not None:
+        return None
+    spec = to_spec(record.survivor)
+    body = {**spec.body, "nodeName": record.node}
+    return replace(
+        spec,
+        manifest={**spec.manifest, "spec": body},
+        requeue_reason=str(ReasonCode.ADOPTED),
+        tells=("pod.queued",),
+    )
+
+
 def to_waiting(record: PodSchedRecord | None) -> Waiting | None:
     if record is None:
         return None
@@ -146,33 +162,36 @@ def to_inventory(record: NodeInventory) -> Inventory:
     )
 
 
-def to_gate_request(message: EvictRequest) -> gate.Request:
-    return gate.Request(
+def to_gate_request(message: EvictRequest) -> removal.Request:
+    return removal.Request(
         id=message.id,
         kind=message.kind,
-        victims=tuple(gate.Victim(v.uid, v.namespace, v.name, v.node) for v in message.victims),
+        victims=tuple(removal.Victim(v.uid, v.namespace, v.name, v.node) for v in message.victims),
         requested_by=message.requested_by,
         reason=message.reason,
         message=message.message,
         numbers=message.numbers,
         beneficiary=message.beneficiary,
         landing_node=message.landing_node,
+        landing_reservation=message.landing_reservation,
         grace_ms=message.grace_ms,
         deadline_ms=message.deadline_ms,
     )
 
 
-def to_evict_reply(request: gate.Request, decision: gate.Decision) -> EvictReply:
+def to_evict_reply(request: removal.Request, decision: removal.Decision) -> EvictReply:
     return EvictReply(
         id=request.id,
         granted=decision.granted,
         reason=decision.reason,
         message=decision.message,
         victims=[_to_victim(verdict) for verdict in decision.verdicts],
+        numbers=dict(decision.numbers),
+        retry_after_ms=decision.refusal.retry_ms if decision.refusal else None,
     )
 
 
-def _to_victim(verdict: gate.Verdict) -> VictimDecision:
+def _to_victim(verdict: removal.Verdict) -> VictimDecision:
     victim, refusal = verdict.victim, verdict.refusal
     return VictimDecision(
         pod=PodRef(uid=victim.uid, namespace=victim.namespace, name=victim.name, node=victim.node),

@@ -8,17 +8,24 @@ from typing import Any, Final
 
 from cotenant_common.contracts.messages.base import PodRef
 from cotenant_common.contracts.messages.commands import EvictRequest
-from cotenant_common.model.ids import object_key
+from cotenant_common.model.ids import is_dns_subdomain, object_key
 from cotenant_common.model.reasons import ReasonCode
 from cotenant_common.runtime.service import ServiceContext
 from cotenant_gateway.adapters.events import EventFilter, Item, Start, follow
 from cotenant_gateway.adapters.records import to_evict_reply, to_gate_request
+from cotenant_gateway.app import observing
+from cotenant_gateway.app.brakes import Brakes
+from cotenant_gateway.app.evictions import Evictions, NodeDrain
 from cotenant_gateway.app.operations import Operations, Outcome
 from cotenant_gateway.app.reading import Reading
+from cotenant_gateway.app.snapshot import Snapshots
 from cotenant_gateway.app.wire import apply_results
 from cotenant_gateway.app.world import World
+from cotenant_gateway.core import observe
 from cotenant_gateway.core.errors import ApiError, bad_request, not_found
+from cotenant_gateway.core.observe import Observing
 from cotenant_gateway.core.records import Spec
+from cotenant_gateway.core.removal import Request
 from cotenant_gateway.core.validate.kinds import Kind
 from cotenant_gateway.core.validate.schema import did_you_mean
 from cotenant_gateway.core.yaml_source import Document
@@ -30,8 +37,8 @@ _SEQUENCE_DIGITS: Final = 18
 _SPAN_MS: Final = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _WATCH_QUEUE: Final = 10_000
 _EVICT_FIELDS: Final = (
-    "id", "kind", "namespace", "name", "victims", "reason", "message", "beneficiary", "landing_node", "grace_s",
-    "deadline_ms", "numbers", "dryRun", "dry_run",
+    "id", "kind", "namespace", "name", "victims", "reason", "message", "beneficiary", "landing_node",
+    "landing_reservation", "grace_s", "deadline_ms", "numbers", "dryRun", "dry_run",
 )  # fmt: skip
 _EVICT_KINDS: Final = ("move", "preempt", "reclaim", "emergency", "drain")
 _LARGEST: Final = 10**15
@@ -42,11 +49,22 @@ _SHOWN_FAULTS: Final = 3
 class Facade:
     """Keeps the promises of ``adapters.http.port.Api``."""
 
-    def __init__(self, context: ServiceContext, world: World, operations: Operations, reading: Reading) -> None:
+    def __init__(
+        self,
+        context: ServiceContext,
+        world: World,
+        operations: Operations,
+        reading: Reading,
+        snapshots: Snapshots,
+        evictions: Evictions,
+        brakes: Brakes,
+    ) -> None:
         self._context = context
         self._world = world
         self._operations = operations
         self._reading = reading
+        self._evictions = evictions
+        self._brakes = brakes
         self.objects = reading.objects
         self.object = reading.object
         self.pods = reading.pods
@@ -58,6 +76,7 @@ class Facade:
         self.explain = reading.explain
         self.why_not = reading.why_not
         self.logs = reading.logs
+        self.snapshot = snapshots.take
         self._evict_count = 0
 
     async def apply(self, documents: Sequence[Document], *, dry_run: bool) -> tuple[int, Json]:
@@ -96,7 +115,7 @@ class Facade:
             body, dry_run=dry_run or body.get("dryRun") is True or body.get("dry_run") is True
         )
         request = to_gate_request(message)
-        decision = await self._operations.evict(request, dry_run=message.dry_run)
+        decision = await self._evictions.evict(request, dry_run=message.dry_run)
         reply = to_evict_reply(request, decision).model_dump() | {"dry_run": message.dry_run}
         if decision.granted:
             return 200, reply
@@ -114,7 +133,7 @@ class Facade:
         victims = body.get("victims", [{"namespace": body.get("namespace", "default"), "name": body.get("name")}])
         if not isinstance(victims, list) or not victims:
             raise bad_request("expected a list of {namespace, name}", "victims")
-        for name in ("id", "reason", "message", "beneficiary", "landing_node"):
+        for name in ("id", "reason", "message", "beneficiary", "landing_node", "landing_reservation"):
             if not isinstance(body.get(name, ""), str):
                 raise bad_request(f"expected a string, got {body[name]!r}", name)
         grace_s, deadline_ms = _whole(body, "grace_s"), _whole(body, "deadline_ms")
@@ -131,6 +150,7 @@ class Facade:
             numbers=numbers,
             beneficiary=body.get("beneficiary"),
             landing_node=body.get("landing_node"),
+            landing_reservation=body.get("landing_reservation"),
             grace_ms=None if grace_s is None else 1000 * grace_s,
             deadline_ms=deadline_ms,
             dry_run=dry_run,
@@ -153,11 +173,31 @@ class Facade:
         outcome = await self._operations.cordon(node, unschedulable=unschedulable, dry_run=dry_run)
         return _outcome(object_key("Node", None, node), outcome, dry_run)
 
-    async def freeze(self, reason: str, *, dry_run: bool) -> Json:
-        return _outcome("", await self._operations.freeze(reason, dry_run=dry_run), dry_run)
+    async def drain(self, node: str, *, message: str, grace_s: int | None, dry_run: bool) -> Json:
+        if node not in self._world.node_names():
+            raise not_found(f"node {node}")
+        asked = Request(
+            id=self._command_id(),
+            kind="drain",
+            victims=(),
+            requested_by="user",
+            reason=ReasonCode.DRAINED,
+            message=message,
+            grace_ms=None if grace_s is None else 1000 * grace_s,
+        )
+        return _drained(node, await self._evictions.drain(node, asked, dry_run=dry_run), dry_run)
 
-    async def unfreeze(self, *, dry_run: bool) -> Json:
-        return _outcome("", await self._operations.unfreeze(dry_run=dry_run), dry_run)
+    async def freeze(self, reason: str, by: str, *, dry_run: bool) -> Json:
+        return _outcome("", await self._brakes.freeze(reason, by, dry_run=dry_run), dry_run)
+
+    async def unfreeze(self, by: str, *, dry_run: bool) -> Json:
+        return _outcome("", await self._brakes.unfreeze(by, dry_run=dry_run), dry_run)
+
+    async def observe(self, body: Mapping[str, Any], *, stop: bool, dry_run: bool) -> Json:
+        return _outcome("", await self._brakes.observe(_scope(body), stop=stop, dry_run=dry_run), dry_run)
+
+    def observed(self) -> Json:
+        return observing.report(self._world, self._evictions)
 
     # Streams
 
@@ -221,6 +261,35 @@ class Facade:
 def _outcome(name: str, outcome: Outcome, dry_run: bool) -> Json:
     place = {"object": name} if name else {}
     return {**place, "action": outcome.action, "message": outcome.message, "dry_run": dry_run}
+
+
+def _drained(node: str, done: NodeDrain, dry_run: bool) -> Json:
+    pods = [
+        {
+            "pod": f"{verdict.victim.namespace}/{verdict.victim.name}",
+            "granted": verdict.refusal is None,
+            "reason": verdict.refusal.reason if verdict.refusal else None,
+            "message": verdict.refusal.message if verdict.refusal else verdict.message,
+            "numbers": dict(decision.numbers),
+            "retry_after_ms": verdict.refusal.retry_ms if verdict.refusal else None,
+        }
+        for decision in done.decisions
+        for verdict in decision.verdicts
+    ]
+    return {"object": object_key("Node", None, node), "remaining": done.remaining, "pods": pods, "dry_run": dry_run}
+
+
+def _scope(body: Mapping[str, Any]) -> Observing:
+    """Raise ApiError for anything but lists of names that can exist; nothing named is everything."""
+    for field in body:
+        if field not in (observe.NODES, observe.NAMESPACES):
+            raise bad_request(f"unknown field{did_you_mean(field, (observe.NODES, observe.NAMESPACES))}", field)
+    lists = {field: body.get(field) or [] for field in (observe.NODES, observe.NAMESPACES)}
+    for field, names in lists.items():
+        if not isinstance(names, list) or not all(isinstance(n, str) and is_dns_subdomain(n) for n in names):
+            raise bad_request(f"expected a list of names, got {names!r}", field)
+    everything = not any(lists.values())
+    return Observing(everything, tuple(sorted(lists[observe.NODES])), tuple(sorted(lists[observe.NAMESPACES])))
 
 
 def _whole(body: Mapping[str, Any], name: str) -> int | None:

@@ -34,6 +34,7 @@ class Leadership:
         self._lock = asyncio.Lock()
         self._in_doubt = False
         self._must_see = 0
+        self._seen_world = 0
 
     async def carry_out(self, decide: Callable[[], R], *, dry_run: bool = False) -> R:
         """Decide on the newest state and write it; decide again when somebody was faster. Raise ApiError.
@@ -42,6 +43,10 @@ class Leadership:
         a budget alone must not both pass.
         """
         async with self._lock:
+            if not dry_run:
+                # Before deciding: "not found" and "unchanged" are answers too, and a standby, or a leader that slept
+                # through its lease, would give them about a world that has moved on.
+                self._writer()
             await self._settle()
             for _ in range(_ATTEMPTS):
                 decided = decide()
@@ -60,6 +65,9 @@ class Leadership:
             except BusUnavailableError as error:
                 raise unavailable(f"the bus does not answer: {error}") from error
             self._in_doubt = False
+        if self._world.specs.worlds != self._seen_world:
+            # What was written before went with the old store, and the new one counts from the start.
+            self._seen_world, self._must_see = self._world.specs.worlds, 0
         if not await self._world.specs.wait_revision(self._must_see, _CATCH_UP_S):
             raise unavailable(f"the bus has not shown revision {self._must_see} yet, which was written before")
 
@@ -96,11 +104,12 @@ class Leadership:
     def lead(self, writer: Writer | None) -> None:
         """Begin with what ``writer`` may write, or end with None. A new leader has just caught up with everything."""
         self.writer = writer
+        self._seen_world = self._world.specs.worlds
         self._in_doubt = False
         self._must_see = 0
 
     def _writer(self) -> Writer:
-        if self.writer is None:
+        if self.writer is None or not self.writer.leads:
             raise self._not_leading()
         return self.writer
 

@@ -1,22 +1,21 @@
 """Everything that changes something, for HTTP, the bus and a simulation alike."""
 
-from collections import OrderedDict
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Final
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
 
-from cotenant_common.contracts.messages.commands import EmergencyUsed
-from cotenant_common.contracts.messages.events import Event
-from cotenant_common.model import labels
+from cotenant_common.model import labels, resources
 from cotenant_common.model.ids import InvalidNameError, object_key
 from cotenant_common.model.reasons import ReasonCode
 from cotenant_common.runtime.service import ServiceContext
 from cotenant_gateway.app.leadership import Leadership
 from cotenant_gateway.app.world import World
-from cotenant_gateway.app.writer import BATCH, SERVICE
+from cotenant_gateway.app.writer import BATCH
 from cotenant_gateway.config import GatewaySettings
-from cotenant_gateway.core import gate, lifecycle, names, nodes
-from cotenant_gateway.core.budgets import Budget
+from cotenant_gateway.core import lifecycle, nodes
+from cotenant_gateway.core.demand import Demand
 from cotenant_gateway.core.errors import ApiError, bad_request, not_found
 from cotenant_gateway.core.plan import Applying, Plan, plan
 from cotenant_gateway.core.records import Change, PodState, Put, Remove, Spec
@@ -24,8 +23,6 @@ from cotenant_gateway.core.validate.kinds import KINDS, Kind, find_kind
 from cotenant_gateway.core.validate.quota import Charged, check_delete
 from cotenant_gateway.core.validate.schema import did_you_mean
 from cotenant_gateway.core.yaml_source import Document, from_data
-
-_ANSWERS_KEPT: Final = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,10 +40,6 @@ class Operations:
         self._settings = settings
         self._world = world
         self._lead = lead
-        self._gate = settings.gate()
-        self._answers: OrderedDict[tuple[str, ...], gate.Decision] = OrderedDict()
-        evictions = "forced removals by kind and answer"
-        self._evictions = context.metrics.counter("cotenant_gateway_evictions_total", evictions)
 
     # Objects
 
@@ -59,17 +52,35 @@ class Operations:
 
     def _applying(self) -> Applying:
         return Applying(
-            self._world.find,
+            self._world.find_or_survivor,
             self._world.catalog,
             self._context.clock.now_ms(),
             self.seed(),
             self._settings.runtime,
-            self._charged,
+            self._charges(),
+            self.demand(),
         )
 
-    def _charged(self, quota: str) -> Charged:
-        pods = sum(not pod.finished and self._quota_of(pod.spec) == quota for pod in self._world.pods())
-        return Charged(self._world.quota_used(quota), pods)
+    def demand(self) -> Demand:
+        """New for every decision: it counts what the decision lets in."""
+
+        def asked_of(quota: str) -> dict[str, int]:
+            total: dict[str, int] = {}
+            for pod in self._world.pods():
+                if not pod.finished and self._quota_of(pod.spec) == quota:
+                    total = resources.add(total, pod.spec.pod().requests)
+            return total
+
+        return Demand(asked_of)
+
+    def _charges(self) -> Callable[[str], Charged]:
+        """Counted once for all quotas of a request, and not at all for a request without any."""
+
+        @cache
+        def pods() -> Counter[str | None]:
+            return Counter(self._quota_of(pod.spec) for pod in self._world.pods() if not pod.finished)
+
+        return lambda quota: Charged(self._world.quota_used(quota), pods()[quota])
 
     def _quota_of(self, spec: Spec) -> str | None:
         found = self._world.catalog.quota_of(spec.namespace or "", spec.labels.get(labels.QUOTA_NAME))
@@ -180,114 +191,3 @@ class Operations:
             return Outcome([], "unchanged", f"was {word} already") if change is None else Outcome([change], word)
 
         return await self._lead.carry_out(decide, dry_run=dry_run)
-
-    async def freeze(self, reason: str, *, dry_run: bool = False) -> Outcome:
-        """No automatic removal until ``unfreeze``; kept in a ConfigMap, so that it outlives us and is seen by all."""
-        manifest: dict[str, Any] = {
-            "apiVersion": "v1",
-            "kind": "ConfigMap",
-            "metadata": {"name": names.FREEZE, "namespace": names.SYSTEM_NAMESPACES[0]},
-            "data": {"reason": reason},
-        }
-        applied = await self.apply_data([manifest], dry_run=dry_run)
-        if applied.faults:
-            raise bad_request(applied.faults[0].message, "reason")
-        return Outcome(applied.changes, "frozen", reason)
-
-    async def unfreeze(self, *, dry_run: bool = False) -> Outcome:
-        if self._world.frozen() is None:
-            return Outcome([], "unchanged", "nothing is frozen")
-        for namespace in names.SYSTEM_NAMESPACES:
-            if self._world.find_object("ConfigMap", namespace, names.FREEZE) is not None:
-                await self.delete("ConfigMap", namespace, names.FREEZE, dry_run=dry_run)
-        return Outcome([], "unfrozen")
-
-    # The eviction gate
-
-    async def evict(self, request: gate.Request, *, dry_run: bool = False) -> gate.Decision:
-        """One code path for the bus, HTTP and dry runs."""
-        answered: list[gate.Decision] = []
-
-        def decide() -> gate.Decision:
-            # Looked up in here: of two deliveries at once the second one has to wait for the first one's answer.
-            known = self._answers.get(_identity(request))
-            if known is not None:
-                answered.append(known)
-                return replace(known, changes=())
-            return gate.decide(request, self.ledger(), self._gate, self._context.clock.now_ms())
-
-        decision = await self._lead.carry_out(decide, dry_run=dry_run)
-        if answered:
-            return answered[-1]
-        if not dry_run:
-            self._remember(_identity(request), decision)
-            await self._account(request, decision)
-        return decision
-
-    async def emergency(self, report: EmergencyUsed) -> gate.Decision:
-        """An agent already removed the pod, under its allowance; here it is booked and queued again."""
-        victim = gate.Victim(report.victim.uid, report.victim.namespace, report.victim.name, report.node)
-        request = gate.Request(
-            report.id, "emergency", (victim,), f"agent {report.node}", report.reason, report.message, report.numbers
-        )
-
-        def decide() -> gate.Decision:
-            pod = self._world.pod_of_uid(report.victim.uid)
-            change = gate.reported(pod, request, self._context.clock.now_ms()) if pod is not None else None
-            verdicts = (gate.Verdict(victim, None, "booked" if change else "was booked before"),)
-            return gate.Decision(True, "booked", verdicts, None, (change,) if change else (), replay=change is None)
-
-        decision = await self._lead.carry_out(decide)
-        await self._account(request, decision)
-        return decision
-
-    def ledger(self) -> gate.Ledger:
-        world = self._world
-        budgets = [Budget(spec.namespace or "", spec.name, spec.body) for spec in world.of_kind("PodDisruptionBudget")]
-        workloads = {
-            spec.object: gate.Workload(spec.object, int(spec.body.get(wanted, 1)))
-            for kind, wanted in (("Deployment", "replicas"), ("Job", "parallelism"))
-            for spec in world.of_kind(kind)
-        }
-        return gate.Ledger({pod.spec.uid: pod for pod in world.pods()}, budgets, workloads, world.frozen())
-
-    def _remember(self, identity: tuple[str, ...], decision: gate.Decision) -> None:
-        self._answers[identity] = decision
-        if len(self._answers) > _ANSWERS_KEPT:
-            self._answers.popitem(last=False)
-
-    async def _account(self, request: gate.Request, decision: gate.Decision) -> None:
-        if decision.replay:
-            return
-        self._evictions.add(1, {"kind": request.kind, "granted": decision.granted})
-        self._context.log.info(
-            "eviction_decided",
-            id=request.id,
-            kind=request.kind,
-            granted=decision.granted,
-            reason=decision.reason,
-            message=decision.message,
-            victims=[f"{victim.namespace}/{victim.name}" for victim in request.victims],
-        )
-        if not decision.granted and request.victims and self._lead.writer is not None:
-            await self._lead.writer.say(self._refusal(request, decision))
-
-    def _refusal(self, request: gate.Request, decision: gate.Decision) -> Event:
-        first = request.victims[0]
-        return Event(
-            id=f"evict/{request.id}",
-            type="eviction.refused",
-            at_ms=self._context.clock.now_ms(),
-            source=SERVICE,
-            object=object_key("Pod", first.namespace, first.name),
-            uid=first.uid,
-            reason=decision.reason,
-            message=decision.message,
-            data={"kind": request.kind, "requested_by": request.requested_by, "victims": len(request.victims)},
-            cause_id=request.id,
-        )
-
-
-def _identity(request: gate.Request) -> tuple[str, ...]:
-    """An id used again for other victims is another command."""
-    return (request.id, *(victim.uid for victim in request.victims))

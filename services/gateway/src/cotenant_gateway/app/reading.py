@@ -17,14 +17,17 @@ from cotenant_common.contracts.messages.commands import (
     WhyNotRequest,
 )
 from cotenant_common.contracts.messages.telemetry import NodeUsage, PodUsage, Usage
+from cotenant_common.model import labels
 from cotenant_common.model.ids import InvalidNameError, encode_token
 from cotenant_common.runtime import requests
 from cotenant_common.runtime.service import ServiceContext
+from cotenant_gateway.adapters.quotas import to_quotas
 from cotenant_gateway.app.leadership import Leadership
 from cotenant_gateway.app.operations import Operations
 from cotenant_gateway.app.world import World
-from cotenant_gateway.core import views
+from cotenant_gateway.core import names, quota_views, views
 from cotenant_gateway.core.errors import ApiError, bad_request, not_found, unavailable
+from cotenant_gateway.core.quota_views import Quotas
 from cotenant_gateway.core.records import PodState, Spec
 from cotenant_gateway.core.validate.meta import parse_selector, selector_matches
 
@@ -43,6 +46,7 @@ class Reading:
         self._world = world
         self._operations = operations
         self._lead = lead
+        self._quotas_seen: tuple[int, Quotas] | None = None
 
     # Objects
 
@@ -66,6 +70,8 @@ class Reading:
             return views.object_view(spec, status)
         if spec.kind in ("Deployment", "Job"):
             return views.object_view(spec, views.workload_status(spec, self._world.children(spec.object)))
+        if spec.kind == "ElasticQuota" and (state := self._quotas().states.get(spec.name)) is not None:
+            return views.object_view(spec, quota_views.object_status(state))
         return views.object_view(spec)
 
     # Pods and nodes
@@ -122,9 +128,7 @@ class Reading:
             case "pods":
                 return sorted((pod for pod in self.pods() if pod["usage"] is not None), key=_by_use)
             case "quotas":
-                return [
-                    quota.model_dump() for _, tree in sorted(self._world.quotas.items.items()) for quota in tree.quotas
-                ]
+                return quota_views.rows(self._quotas())
         raise ApiError(404, "NotFound", f"expected nodes, pods or quotas, got {what!r}")
 
     def _pod_usage(self) -> dict[str, PodUsage]:
@@ -140,6 +144,13 @@ class Reading:
     # What others know
 
     async def quota_tree(self, tree: str | None) -> Json:
+        """All trees, or the one that is named. Raise ApiError when there is none of that name."""
+        found = await self._quota_trees(tree)
+        if tree is not None and not found["trees"]:
+            raise not_found(f"a tree of quotas {tree}")
+        return found
+
+    async def _quota_trees(self, tree: str | None) -> Json:
         """From the quota service; while it is away, from what it last wrote."""
         try:
             reply = await requests.call(
@@ -161,9 +172,26 @@ class Reading:
             "message": view["message"],
             "scheduler": scheduler,
             "scheduler_note": note,
+            "quota": self._quota_story(pod) if pod.node is None and not pod.finished else None,
             "node": self.node(pod.node) if pod.node else None,
             "story": views.story(pod),
         }
+
+    def _quotas(self) -> Quotas:
+        """Made once for each news of a tree: a list of all quotas asks for it as often as there are quotas."""
+        revision = self._world.quotas.revision
+        if self._quotas_seen is None or self._quotas_seen[0] != revision:
+            made = to_quotas(tree for _, tree in sorted(self._world.quotas.items.items()))
+            self._quotas_seen = (revision, made)
+        return self._quotas_seen[1]
+
+    def _quota_story(self, pod: PodState) -> Json | None:
+        """What the quota of a waiting pod lacks, and who holds it."""
+        spec = pod.spec
+        found = self._world.catalog.quota_of(spec.namespace or "", spec.labels.get(labels.QUOTA_NAME))
+        if found is None:
+            return None
+        return quota_views.what_it_lacks(self._quotas(), found.name, spec.pod().requests)
 
     async def _ask_scheduler(self, namespace: str, name: str) -> tuple[Json | None, str | None]:
         request = ExplainRequest(namespace=namespace, name=name)
@@ -244,10 +272,16 @@ class Reading:
             "ready": self._context.health.ready,
             "reason": self._context.health.reason,
             "frozen": self._world.frozen(),
+            "freeze": self._world.config_data(names.FREEZE),
+            "observing": self._world.observing().to_data() or None,
             "services": self._services(),
             "nodes": {"total": len(node_list), "ready": sum(node["ready"] for node in node_list)},
             "pods": {"total": len(pods), **phases},
             "orphans": len(self._world.specs.orphans),
+            "survivors": [
+                {"pod": spec.object, "uid": spec.uid, "node": spec.body.get("nodeName"), "owner": spec.owner}
+                for spec in self._world.survivors()
+            ],
         }
 
     def _services(self) -> list[Json]:

@@ -2,10 +2,11 @@
 
 import asyncio
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Final
 
-from cotenant_common.bus.protocol import BusUnavailableError
+from cotenant_common.bus.protocol import BusUnavailableError, ConflictError
 from cotenant_common.contracts import codec
 from cotenant_common.contracts.buckets import POLICIES
 from cotenant_common.contracts.messages.events import Event
@@ -20,15 +21,18 @@ from cotenant_gateway.app.world import Dirty, World
 from cotenant_gateway.app.writer import BATCH, SERVICE
 from cotenant_gateway.config import GatewaySettings
 from cotenant_gateway.core import lifecycle, nodes, slo_config, workloads
+from cotenant_gateway.core.demand import Demand
 from cotenant_gateway.core.errors import ApiError
 from cotenant_gateway.core.plan import new_uid
-from cotenant_gateway.core.records import Change, PodState, Spec
+from cotenant_gateway.core.records import Change, PodState, Put, Spec
 from cotenant_gateway.core.validate.schema import Report
 
 Decide = Callable[[str], Sequence[Change]]
 
 TICK_S: Final = 1.0
-_SWEEP_EVERY: Final = 10
+_RESOLUTION_S: Final = 0.001
+"""What is due within it is due: sums of floats never meet exactly, and waiting for the rest would not end."""
+_SWEEP_EVERY: Final = 60
 """Ticks between looks at everything: what an event failed to tell, a sweep finds."""
 _RETRY_S: Final = 1.0
 _LOOP: Final = "reconcile"
@@ -51,7 +55,9 @@ class Reconciler:
         self._lead = lead
         self._operations = operations
         self._ticks = 0
+        self._tick_due = 0.0
         self._was_connected = True
+        self._policies_made: dict[str, tuple[tuple[Spec, bool, slo_config.SloConfig], slo_config.Policy]] = {}
         self._stuck: dict[str, str] = {}
         """Objects that cannot be decided on or written, with the problem: told once, not each second."""
         self._timed: dict[str, None] = {}
@@ -60,6 +66,7 @@ class Reconciler:
     async def run(self) -> None:
         """Until cancelled."""
         self._world.dirty.everything = True
+        self._tick_due = self._context.clock.monotonic() + TICK_S
         try:
             while True:
                 await self._turn()
@@ -82,10 +89,15 @@ class Reconciler:
             await asyncio.sleep(_RETRY_S)
 
     async def _wait(self) -> None:
-        try:
-            async with asyncio.timeout(TICK_S):
-                await self._world.wake.wait()
-        except TimeoutError:
+        """For news or the next tick, which has its own time: steady news must not put off what time alone decides."""
+        left_s = self._tick_due - self._context.clock.monotonic()
+        if left_s > _RESOLUTION_S:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(left_s):
+                    await self._world.wake.wait()
+        now = self._context.clock.monotonic()
+        if now + _RESOLUTION_S >= self._tick_due:
+            self._tick_due = max(self._tick_due + TICK_S, now)
             self._tick()
 
     def _tick(self) -> None:
@@ -94,7 +106,7 @@ class Reconciler:
         if self._context.bus.connected and not self._was_connected:
             world.listen_again()
         self._was_connected = self._context.bus.connected
-        world.dirty.nodes.update(dict.fromkeys(world.node_names()))
+        world.dirty.nodes.update(dict.fromkeys(world.silent_nodes()))
         if self._timed:
             owners = [spec.object for kind in ("Job", "Deployment") for spec in world.of_kind(kind)]
             world.dirty.owners.update({owner: None for owner in owners if owner in self._timed})
@@ -110,6 +122,7 @@ class Reconciler:
             dirty.policies = True
         if not self._context.bus.connected:
             raise BusUnavailableError("not connected to the bus")
+        await self._restore()
         await self._nodes(list(dirty.nodes))
         if dirty.policies:
             await self._policies()
@@ -118,6 +131,18 @@ class Reconciler:
             await self._write([owner], self._owner)
         if dirty.everything:
             await self._write(["expired pods"], self._expired)
+
+    async def _restore(self) -> None:
+        """A store that was made anew deletes nothing: what we hold of the old one is written back."""
+        lost, writer = self._world.specs.orphans, self._lead.writer
+        if not lost or writer is None:
+            return
+        try:
+            count = await writer.restore(dict(lost))
+        except ConflictError:
+            # Somebody wrote one of them first; the mirror shows it in a moment, and then it is no orphan.
+            return
+        self._context.log.warning("store_recreated_specs_written_back", count=count)
 
     async def _write(self, names: Sequence[str], decide: Decide) -> None:
         """In batches; what is left over or new is decided on the next turn, on what the first batch made.
@@ -178,20 +203,21 @@ class Reconciler:
         """Why pods of this node start again elsewhere; None while they may still run."""
         if node is None:
             return None
+        spec = self._world.find_object("Node", None, node)
+        if spec is not None:
+            return ReasonCode.NODE_LOST if nodes.is_gone(spec) else None
         watched = self._world.watched(node)
-        if nodes.is_gone(watched.spec):
-            return ReasonCode.NODE_LOST
         retired = watched.retired_agent is not None and (
             watched.inventory is None or watched.inventory.agent_id == watched.retired_agent
         )
         listened_ms = self._context.clock.now_ms() - self._world.listening_since_ms
         vanished = not watched.alive and listened_ms >= self._settings.node_limits().lost_ms
-        return ReasonCode.NODE_LOST if watched.spec is None and (retired or vanished) else None
+        return ReasonCode.NODE_LOST if retired or vanished else None
 
     def _pod(self, key: str) -> list[Change]:
         spec = self._world.find(key)
         if spec is None:
-            return []
+            return self._adopt(key)
         pod = self._world.pod(spec)
         change = lifecycle.decide(
             pod,
@@ -201,6 +227,16 @@ class Reconciler:
             seed=self._operations.seed(),
         )
         return [change] if change is not None else []
+
+    def _adopt(self, key: str) -> list[Change]:
+        """A pod that outlived its store is wanted again, once the one that made it is."""
+        spec = self._world.survivor(key)
+        if spec is None:
+            return []
+        if spec.owner is None:
+            return [Put(spec)]
+        owner = self._owner_spec(spec.owner)
+        return [Put(lifecycle.owned_by(spec, owner))] if owner is not None else []
 
     def _owner_exists(self, spec: Spec) -> bool:
         if spec.owner is None:
@@ -220,16 +256,19 @@ class Reconciler:
             return []
         now_ms, seed = self._context.clock.now_ms(), self._operations.seed()
         decide = workloads.reconcile_job if spec.kind == "Job" else workloads.reconcile_deployment
+        adopted = [change for key in self._world.survivors_of(owner) for change in self._adopt(key)]
+        if adopted:
+            return adopted
         pods = workloads.by_ordinal(spec, self._own_pods(spec))
-        changes = decide(spec, pods, self._build, now_ms, seed)
+        changes = decide(spec, pods, partial(self._build, self._operations.demand()), now_ms, seed)
         if changes or workloads.waits_for_time(spec, pods):
             self._timed[owner] = None  # a write that is refused is tried again, too
         return changes
 
-    def _build(self, owner: Spec, ordinal: int) -> Spec | None:
+    def _build(self, demand: Demand, owner: Spec, ordinal: int) -> Spec | None:
         report = Report()
         now_ms, seed = self._context.clock.now_ms(), self._operations.seed()
-        pod = workloads.build_pod(owner, ordinal, self._world.catalog, now_ms, seed, report)
+        pod = workloads.build_pod(owner, ordinal, self._world.catalog, now_ms, seed, report, demand)
         if pod is None:
             problems = "; ".join(str(problem) for problem in report.errors)
             self._is_stuck(f"pod {ordinal} of {owner.object}", ApiError(400, "Invalid", problems))
@@ -259,6 +298,7 @@ class Reconciler:
         for node in self._world.of_kind("Node"):
             await self._policy(node)
         wanted = {encode_token(node.name): None for node in self._world.of_kind("Node")}
+        self._policies_made = {name: made for name, made in self._policies_made.items() if encode_token(name) in wanted}
         for key in sorted(self._world.policies.items):
             if key not in wanted:
                 await self._world.policies_bucket.delete(key)
@@ -270,12 +310,13 @@ class Reconciler:
         key = encode_token(node.name)
         try:
             record = self._render(node)
-            value = codec.encode(record)
+            news = self._world.policies.items.get(key) != record
+            value = codec.encode(record) if news else b""
         except Exception as error:  # noqa: BLE001 - one node's annotations must not cost the others their policy
             self._is_stuck(f"policy of {node.name}", error)
             return
         self._stuck.pop(f"policy of {node.name}", None)
-        if self._world.policies.items.get(key) != record:
+        if news:
             revision = await self._world.policies_bucket.put(key, value)
             # The next pass may come before the mirror shows this write; it must not write and tell the same again.
             await self._world.policies.wait_revision(revision)
@@ -286,15 +327,25 @@ class Reconciler:
         facts = slo_config.NodeFacts(
             node.name, node.labels, node.annotations, idle_class=inventory is not None and inventory.idle_class
         )
-        policy = slo_config.render(facts, self._world.slo_config, self._settings.policy)
+        policy = self._slo_of(node, facts)
         return PolicyRecord(
             node=node.name,
             slo=policy.slo,
             colocation=policy.colocation,
             sources=policy.sources,
-            observe=policy.observe,
+            observe=policy.observe or self._world.observing().node(node.name),
             frozen=self._world.frozen(),
+            observe_namespaces=list(self._world.observing().namespaces),
         )
+
+    def _slo_of(self, node: Spec, facts: slo_config.NodeFacts) -> slo_config.Policy:
+        """Merged anew only when what it is made from was written anew; a sweep asks for every node."""
+        made_from = (node, facts.idle_class, self._world.slo_config)
+        known = self._policies_made.get(node.name)
+        if known is None or not all(was is now for was, now in zip(known[0], made_from, strict=True)):
+            policy = slo_config.render(facts, self._world.slo_config, self._settings.policy)
+            known = self._policies_made[node.name] = (made_from, policy)
+        return known[1]
 
     async def _tell_policy(self, record: PolicyRecord, key: str, revision: int) -> None:
         writer = self._lead.writer

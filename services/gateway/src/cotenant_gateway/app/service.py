@@ -4,7 +4,7 @@ import asyncio
 from contextlib import AsyncExitStack
 from typing import Any
 
-from cotenant_common.bus.protocol import BusUnavailableError, Received, Subscription
+from cotenant_common.bus.protocol import BusError, BusUnavailableError, Received, Subscription
 from cotenant_common.contracts import subjects
 from cotenant_common.contracts.messages.commands import (
     ApplyReply,
@@ -16,22 +16,27 @@ from cotenant_common.contracts.messages.commands import (
 )
 from cotenant_common.contracts.messages.telemetry import NodeUsage
 from cotenant_common.runtime import requests
+from cotenant_common.runtime.audit import Auditor, Drift
 from cotenant_common.runtime.events import Announcer
 from cotenant_common.runtime.lease import Lease
+from cotenant_common.runtime.mirror import BucketMirror
 from cotenant_common.runtime.service import ServiceContext
 from cotenant_gateway.adapters.events import mirror_event
 from cotenant_gateway.adapters.http.auth import read_token
 from cotenant_gateway.adapters.records import to_evict_reply, to_gate_request
+from cotenant_gateway.app.brakes import Brakes
+from cotenant_gateway.app.evictions import Evictions
 from cotenant_gateway.app.facade import Facade
 from cotenant_gateway.app.leadership import Leadership
 from cotenant_gateway.app.operations import Operations
 from cotenant_gateway.app.reading import Reading
 from cotenant_gateway.app.reconcile import Reconciler
+from cotenant_gateway.app.snapshot import Snapshots
 from cotenant_gateway.app.wire import apply_results
 from cotenant_gateway.app.world import World
 from cotenant_gateway.app.writer import SERVICE, Writer
 from cotenant_gateway.config import GatewaySettings
-from cotenant_gateway.core import gate
+from cotenant_gateway.core import removal
 from cotenant_gateway.core.errors import ApiError
 
 _DRAIN_S = 2.0
@@ -49,7 +54,10 @@ class GatewayService:
         self.world = World(context.clock)
         self.leadership = Leadership(self.world, context.instance)
         self.operations = Operations(context, settings, self.world, self.leadership)
+        self.evictions = Evictions(context, settings, self.world, self.leadership)
+        self.brakes = Brakes(context, self.world, self.leadership, self.operations)
         self.reading = Reading(context, self.world, self.operations, self.leadership)
+        self.snapshots = Snapshots(context, settings, self.world)
         self.api_port: int | None = None
 
     async def run(self) -> None:
@@ -88,22 +96,28 @@ class GatewayService:
     async def _listen(self, stack: AsyncExitStack) -> None:
         from cotenant_gateway.adapters.http.server import ApiServer  # noqa: PLC0415 - a simulation needs no aiohttp
 
-        server = ApiServer(Facade(self._context, self.world, self.operations, self.reading), self._settings)
+        server = ApiServer(self._facade(), self._settings)
         self.api_port = await server.start()
         stack.push_async_callback(server.stop)
         self._context.log.info("api_listens", host=self._settings.api_host, port=self.api_port)
+
+    def _facade(self) -> Facade:
+        return Facade(
+            self._context, self.world, self.operations, self.reading, self.snapshots, self.evictions, self.brakes
+        )
 
     async def _lead(self, lease: Lease) -> None:
         """Each time the lease is ours: announce what a crash left unsaid, then decide and serve."""
         while True:
             await lease.wait_held()
             leading = asyncio.ensure_future(self._while_leading(lease))
+            lost = asyncio.ensure_future(lease.wait_lost())
             try:
-                while lease.held and not leading.done():
-                    await asyncio.wait([leading], timeout=0.5)
+                await asyncio.wait([leading, lost], return_when=asyncio.FIRST_COMPLETED)
             finally:
                 leading.cancel()
-                await asyncio.wait([leading])
+                lost.cancel()
+                await asyncio.wait([leading, lost])
             if not leading.cancelled() and (error := leading.exception()) is not None:
                 self._context.log.error("leading_failed", exc_info=error)
                 await asyncio.sleep(1)
@@ -121,13 +135,37 @@ class GatewayService:
             told = await announcer.catch_up(writer.derive)
             self.leadership.lead(writer)
             context.log.info("leads", epoch=lease.epoch, told_again=told)
+            await self.evictions.recall()
             subscriptions += await self._serve()
-            await Reconciler(context, self._settings, world, self.leadership, self.operations).run()
+            async with asyncio.TaskGroup() as tasks:
+                reconciler = Reconciler(context, self._settings, world, self.leadership, self.operations)
+                tasks.create_task(reconciler.run(), name="reconcile")
+                tasks.create_task(self._audit(Auditor(context, writer.say)), name="audit")
         finally:
             self.leadership.lead(None)
             for subscription in subscriptions:
                 await subscription.stop()
             await announcer.close(_DRAIN_S)
+
+    async def _audit(self, auditor: Auditor) -> None:
+        """The mirrors that decisions rest on against the store, and the gate's own book against the specs."""
+        world = self.world
+        ledgers: dict[str, BucketMirror[Any]] = {
+            "specs": world.specs,
+            "bindings": world.bindings,
+            "podstatus": world.statuses,
+        }
+        while True:
+            await asyncio.sleep(self._settings.audit_s)
+            try:
+                drifts = [
+                    Drift(name, f"Key/-/{missed.key}", _revision(missed.believed), _revision(missed.actual))
+                    for name, mirror in ledgers.items()
+                    for missed in await mirror.audit()
+                ]
+                await auditor.repaired([*drifts, *self.evictions.audit()])
+            except BusError as error:
+                self._context.log.warning("audit_given_up", error=str(error))
 
     async def _serve(self) -> list[Subscription]:
         bus = self._context.bus
@@ -142,13 +180,13 @@ class GatewayService:
 
     async def _on_evict(self, message: EvictRequest) -> EvictReply:
         request = to_gate_request(message)
-        decision = await self.operations.evict(request, dry_run=message.dry_run)
+        decision = await self.evictions.evict(request, dry_run=message.dry_run)
         return to_evict_reply(request, decision)
 
     async def _on_emergency(self, message: EmergencyUsed) -> EvictReply:
-        decision = await self.operations.emergency(message)
-        victim = gate.Victim(message.victim.uid, message.victim.namespace, message.victim.name, message.node)
-        request = gate.Request(message.id, "emergency", (victim,), message.node, message.reason, message.message)
+        decision = await self.evictions.emergency(message)
+        victim = removal.Victim(message.victim.uid, message.victim.namespace, message.victim.name, message.node)
+        request = removal.Request(message.id, "emergency", (victim,), message.node, message.reason, message.message)
         return to_evict_reply(request, decision)
 
     async def _on_apply(self, message: ApplyRequest) -> ApplyReply:
@@ -161,6 +199,8 @@ class GatewayService:
         return ApplyReply(id=message.id, ok=not planned.faults, results=apply_results(planned))
 
     async def _on_usage(self, message: NodeUsage) -> None:
+        if not self.world.is_node(message.node):
+            return  # whoever can publish could otherwise fill our memory with names
         known = self.world.usage.get(message.node)
         if known is None or message.at_ms >= known.at_ms:
             self.world.usage[message.node] = message
@@ -180,3 +220,7 @@ class GatewayService:
             "nodes": {name: str(world.watched(name).alive) for name in world.node_names()},
             "frozen": world.frozen(),
         }
+
+
+def _revision(revision: int | None) -> dict[str, int] | None:
+    return None if revision is None else {"revision": revision}

@@ -20,14 +20,15 @@ from cotenant_common.contracts.messages.state import (
     SpecRecord,
 )
 from cotenant_common.contracts.messages.telemetry import NodeUsage
-from cotenant_common.model.ids import decode_token, encode_token, spec_key
+from cotenant_common.model.ids import InvalidNameError, decode_token, encode_token, spec_key
 from cotenant_common.runtime.clock import Clock
 from cotenant_common.runtime.mirror import BucketMirror
-from cotenant_gateway.adapters.records import to_inventory, to_seen, to_spec, to_waiting
-from cotenant_gateway.core import names, slo_config
+from cotenant_gateway.adapters.records import to_inventory, to_seen, to_spec, to_survivor, to_waiting
+from cotenant_gateway.core import names, observe, slo_config
 from cotenant_gateway.core.catalog import CATALOG_KINDS, Catalog
 from cotenant_gateway.core.nodes import Inventory, Watched
-from cotenant_gateway.core.records import PodState, Spec
+from cotenant_gateway.core.observe import Observing
+from cotenant_gateway.core.records import PodState, Seen, Spec
 from cotenant_gateway.core.slo_config import SloConfig
 from cotenant_gateway.core.views import Waiting
 
@@ -74,10 +75,18 @@ class World:
         self._key_of_uid: dict[str, str] = {}
         self._children: dict[str, dict[str, None]] = {}
         self._statuses: dict[str, dict[str, PodStatusRecord]] = {}
+        self._seen: dict[str, Seen] = {}
+        """What the statuses of a pod come to: asked of each pod with every sweep."""
         self._bindings: dict[str, Binding] = {}
         self._uids_on_node: dict[str, dict[str, None]] = {}
         self._beats: dict[str, int] = {}
+        self._survivors: dict[str, Spec] = {}
+        """Pods that outlived their store, by the key of the spec they want back."""
+        self._silent: dict[str, None] = {}
         self._inventories: dict[str, Inventory] = {}
+        self._config_data: dict[str, dict[str, str] | None] = {}
+        self._observing: Observing | None = None
+        """Read once from the ConfigMaps, which a sweep asks for each node."""
 
     async def open(self, bus: Bus) -> None:
         """Make the mirrors; ``run`` fills them."""
@@ -123,7 +132,7 @@ class World:
 
     def pod(self, spec: Spec) -> PodState:
         binding = self._bindings.get(spec.uid)
-        return PodState(spec, to_seen(self._statuses.get(spec.uid, {}).values()), binding.node if binding else None)
+        return PodState(spec, self._seen.get(spec.uid), binding.node if binding else None)
 
     def pod_of_uid(self, uid: str) -> PodState | None:
         spec = self._specs.get(self._key_of_uid.get(uid, ""))
@@ -152,6 +161,23 @@ class World:
         known = {**dict.fromkeys(self._inventories), **{spec.name: None for spec in self.of_kind("Node")}}
         return sorted(known)
 
+    def silent_nodes(self) -> list[str]:
+        """Known and without a live heartbeat: of all nodes only these change by time alone."""
+        return sorted(self._silent)
+
+    def _note_silence(self, node: str) -> None:
+        known = node in self._inventories or self.find_object("Node", None, node) is not None
+        if known and encode_token(node) not in self.heartbeats.items:
+            self._silent[node] = None
+        else:
+            self._silent.pop(node, None)
+
+    def is_node(self, name: str) -> bool:
+        try:
+            return name in self._inventories or self.find_object("Node", None, name) is not None
+        except InvalidNameError:
+            return False
+
     def watched(self, node: str) -> Watched:
         return Watched(
             name=node,
@@ -169,11 +195,39 @@ class World:
         return next((quota.used for quota in known), {})
 
     def frozen(self) -> str | None:
+        data = self.config_data(names.FREEZE)
+        return None if data is None else str(data.get("reason") or "no reason given")
+
+    def observing(self) -> Observing:
+        if self._observing is None:
+            self._observing = observe.parse(self.config_data(names.OBSERVE) or {})
+        return self._observing
+
+    def config_data(self, name: str) -> dict[str, str] | None:
+        """Of the system ConfigMap that is looked at first; None when there is none."""
+        if name not in self._config_data:
+            self._config_data[name] = self._read_config_data(name)
+        return self._config_data[name]
+
+    def _read_config_data(self, name: str) -> dict[str, str] | None:
         for namespace in names.SYSTEM_NAMESPACES:
-            spec = self.find_object("ConfigMap", namespace, names.FREEZE)
+            spec = self.find_object("ConfigMap", namespace, name)
             if spec is not None and spec.deletion is None:
-                return str((spec.manifest.get("data") or {}).get("reason") or "no reason given")
+                return dict(spec.manifest.get("data") or {})
         return None
+
+    def survivor(self, key: str) -> Spec | None:
+        """What runs under this name though no object says so; None where there is an object or nothing runs."""
+        return self._survivors.get(key) if key not in self._specs else None
+
+    def survivors(self) -> list[Spec]:
+        return [spec for key, spec in sorted(self._survivors.items()) if key not in self._specs]
+
+    def survivors_of(self, owner: str) -> list[str]:
+        return [spec.key for spec in self.survivors() if spec.owner == owner]
+
+    def find_or_survivor(self, key: str) -> Spec | None:
+        return self.find(key) or self.survivor(key)
 
     # Following
 
@@ -245,6 +299,7 @@ class World:
         elif spec.kind == "Node":
             self.dirty.nodes[spec.name] = None
             self.dirty.policies = True
+            self._note_silence(spec.name)
         elif spec.kind == "ConfigMap":
             self._reload_config()
         if spec.kind in CATALOG_KINDS:
@@ -256,6 +311,8 @@ class World:
             self.dirty.owners[spec.owner] = None
 
     def _reload_config(self) -> None:
+        self._config_data.clear()
+        self._observing = None
         data: dict[str, str] = {}
         for namespace in reversed(names.SYSTEM_NAMESPACES):
             spec = self.find_object("ConfigMap", namespace, names.SLO_CONFIG)
@@ -269,6 +326,7 @@ class World:
         record = new or old
         if record is None:
             return
+        self._note_survivor(old, new)
         by_node = self._statuses.setdefault(record.uid, {})
         if new is not None:
             by_node[record.node] = new
@@ -278,7 +336,23 @@ class World:
             if not by_node:
                 self._statuses.pop(record.uid, None)
             self._unplace(record.uid, record.node)
+        seen = to_seen(by_node.values())
+        if seen is not None:
+            self._seen[record.uid] = seen
+        else:
+            self._seen.pop(record.uid, None)
         self._mark_uid(record.uid)
+
+    def _note_survivor(self, old: PodStatusRecord | None, new: PodStatusRecord | None) -> None:
+        for record in (old, new):
+            spec = to_survivor(record) if record is not None else None
+            if spec is None:
+                continue
+            if record is new:
+                self._survivors[spec.key] = spec
+            elif self._survivors.get(spec.key) == spec:
+                del self._survivors[spec.key]
+            self.dirty.pods[spec.key] = None
 
     def _on_binding(self, _key: str, old: Binding | None, new: Binding | None, _revision: int) -> None:
         # The next attempt's key is written in the batch that deletes the last one's: order must not lose it.
@@ -314,10 +388,12 @@ class World:
         else:
             self._inventories[node] = to_inventory(new)
         self.dirty.policies = True
+        self._note_silence(node)
         self.touch_node(node)
 
     def _on_beat(self, key: str, old: Heartbeat | None, new: Heartbeat | None, _revision: int) -> None:
         node = decode_token(key)
         self._beats[node] = self.clock.now_ms()
         if old is None or new is None:
+            self._note_silence(node)
             self.touch_node(node)

@@ -1,7 +1,7 @@
 """Decided changes become one fenced batch, and each write its events, in order."""
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, Protocol
 
 from cotenant_common.bus import protocol
@@ -43,6 +43,11 @@ class Writer:
         self._announced = 0
         self._told_at: dict[str, int] = {}
 
+    @property
+    def leads(self) -> bool:
+        """False as soon as somebody else may lead."""
+        return self._lease.held
+
     async def commit(self, changes: Sequence[Change], revisions: Revisions) -> int:
         """All or nothing; return the last revision. Raise ConflictError, NotHeldError, BusUnavailableError."""
         # Before any wait: what is expected is the revision that was decided on.
@@ -56,6 +61,17 @@ class Writer:
         for at, change in enumerate(changes):
             await self._announce(change, first + at)
         return last
+
+    async def restore(self, lost: Mapping[str, SpecRecord]) -> int:
+        """Write back what a store that was made anew no longer holds; nobody is told, since nothing happened."""
+        kept = list(lost.items())
+        for start in range(0, len(kept), BATCH):
+            puts: list[protocol.Put | protocol.Delete] = [
+                protocol.Put(key, codec.encode(record.model_copy(update={"tells": []})), expect=0)
+                for key, record in kept[start : start + BATCH]
+            ]
+            await self._bucket.batch([*puts, self._lease.guard()])
+        return len(kept)
 
     async def settle(self) -> None:
         """After a write that may have happened: tell of everything not known to be told. Ids make repeats harmless."""

@@ -9,6 +9,8 @@ from cotenant_common.model.pod import pod_requests
 from cotenant_common.model.qos import PriorityBand, raw_band
 from cotenant_common.model.resources import CPU, MEMORY
 from cotenant_gateway.core.catalog import Catalog
+from cotenant_gateway.core.demand import Demand
+from cotenant_gateway.core.pools import pin_to_pool
 from cotenant_gateway.core.profiles import ProfileError, mutate
 from cotenant_gateway.core.validate.objects import check_classes
 from cotenant_gateway.core.validate.schema import Path, Report
@@ -25,8 +27,10 @@ class Admitted:
     profiles: tuple[str, ...] = ()
 
 
-def admit_pod(manifest: Manifest, catalog: Catalog, report: Report, at: Path = ()) -> Admitted | None:
-    """``at`` prefixes the paths of problems. None after an error."""
+def admit_pod(
+    manifest: Manifest, catalog: Catalog, report: Report, at: Path = (), demand: Demand | None = None
+) -> Admitted | None:
+    """``at`` prefixes the paths of problems. None after an error. ``demand`` is given for a pod that is new."""
     before = len(report.errors)
     namespace = str(manifest["metadata"].get("namespace") or DEFAULT_NAMESPACE)
     try:
@@ -38,7 +42,10 @@ def admit_pod(manifest: Manifest, catalog: Catalog, report: Report, at: Path = (
     _set_priority(pod["spec"], catalog, report, at)
     check_classes(pod, report, at)
     _check_quota(pod, catalog, report, at)
+    pin_to_pool(pod, namespace, (pod["metadata"].get("labels") or {}).get(labels.QUOTA_NAME) or None, catalog)
     _warn_native(pod, report, at)
+    if demand is not None and len(report.errors) == before:
+        _check_demand(pod, catalog, demand, report, at)
     if len(report.errors) > before:
         return None
     return Admitted(pod, mutation.applied)
@@ -85,6 +92,15 @@ def _warn_native(pod: Manifest, report: Report, at: Path) -> None:
 
 def _band(pod: Manifest) -> PriorityBand:
     return raw_band(pod["metadata"].get("labels") or {}, pod["spec"].get("priority"))
+
+
+def _check_demand(pod: Manifest, catalog: Catalog, demand: Demand, report: Report, at: Path) -> None:
+    metadata = pod["metadata"]
+    label = (metadata.get("labels") or {}).get(labels.QUOTA_NAME) or None
+    quota = catalog.quota_of(str(metadata.get("namespace") or DEFAULT_NAMESPACE), label)
+    refusal = demand.take(quota, pod_requests(pod["spec"])) if quota is not None else None
+    if refusal is not None:
+        report.error((*at, "spec", "containers"), refusal)
 
 
 def _check_quota(pod: Manifest, catalog: Catalog, report: Report, at: Path) -> None:

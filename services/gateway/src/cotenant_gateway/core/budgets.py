@@ -35,8 +35,8 @@ class Budget:
             return scaled(least, expected, round_up=True)
         return expected - scaled(self.spec.get("maxUnavailable", 0), expected, round_up=True)
 
-    def refusal(self, covered: Sequence[PodState], victims: Sequence[PodState], expected: int) -> str | None:
-        """Why these victims together are too many, or None. ``covered`` includes them."""
+    def shortfall(self, covered: Sequence[PodState], victims: Sequence[PodState], expected: int) -> "Shortfall | None":
+        """What is missing when these victims together are too many, or None. ``covered`` includes them."""
         wanted = self.wanted_healthy(expected)
         healthy = sum(pod.ready and not pod.leaving for pod in covered)
         serving = sum(pod.ready for pod in victims)
@@ -45,10 +45,34 @@ class Budget:
             return None  # pods that serve nobody leave freely while the others suffice
         if healthy - serving >= wanted:
             return None
+        return Shortfall(f"{self.namespace}/{self.name}", wanted, healthy, len(victims), expected)
+
+
+@dataclass(frozen=True, slots=True)
+class Shortfall:
+    """The sum behind a refusal: ``going`` victims from ``healthy`` pods leave fewer than ``wanted``."""
+
+    budget: str
+    wanted: int
+    healthy: int
+    going: int
+    expected: int
+
+    def __str__(self) -> str:
         return (
-            f"PodDisruptionBudget {self.namespace}/{self.name} wants {wanted} healthy pods; {healthy} are, "
-            f"and {len(victims)} would go"
+            f"PodDisruptionBudget {self.budget} wants {self.wanted} healthy pods; {self.healthy} are, "
+            f"and {self.going} would go"
         )
+
+    @property
+    def numbers(self) -> dict[str, Any]:
+        return {
+            "budget": self.budget,
+            "wanted_healthy": self.wanted,
+            "healthy": self.healthy,
+            "victims": self.going,
+            "expected": self.expected,
+        }
 
 
 def scaled(value: int | str, total: int, *, round_up: bool) -> int:

@@ -6,7 +6,9 @@ from typing import Any, Final
 from cotenant_common.model.ids import spec_key
 from cotenant_common.model.qos import SHIPPED_PRIORITY_CLASSES
 from cotenant_common.model.quota.lookup import QuotaLookup
+from cotenant_common.model.quota.profile import QuotaProfile, parse_profile
 from cotenant_common.model.quota.spec import QuotaSpec, parse_quota
+from cotenant_common.model.quota.tree import build_forest
 from cotenant_gateway.core import names
 from cotenant_gateway.core.profiles import PriorityClass, Profile
 from cotenant_gateway.core.records import Spec
@@ -14,7 +16,13 @@ from cotenant_gateway.core.records import Spec
 Manifest = Mapping[str, Any]
 
 
-CATALOG_KINDS: Final = ("ClusterColocationProfile", "ElasticQuota", "Namespace", "PriorityClass")
+CATALOG_KINDS: Final = (
+    "ClusterColocationProfile",
+    "ElasticQuota",
+    "ElasticQuotaProfile",
+    "Namespace",
+    "PriorityClass",
+)
 """Kinds that other objects are judged by; pods are too many to copy for every request."""
 
 
@@ -24,7 +32,8 @@ class Catalog:
     def __init__(self, specs: Iterable[Spec] = (), base: "Mapping[str, Mapping[str, Manifest]] | None" = None) -> None:
         self._kinds = {kind: dict((base or {}).get(kind) or {}) for kind in CATALOG_KINDS}
         self._quotas: list[QuotaSpec] | None = None
-        self._lookup: QuotaLookup | None = None
+        self._lookup: tuple[QuotaLookup, dict[str, QuotaSpec]] | None = None
+        self._pools: dict[str, QuotaProfile] | None = None
         for spec in specs:
             if spec.deletion is None:
                 self.add(spec.kind, spec.namespace, spec.name, spec.manifest)
@@ -35,7 +44,7 @@ class Catalog:
     def add(self, kind: str, namespace: str | None, name: str, manifest: Manifest) -> None:
         if kind in self._kinds:
             self._kinds[kind][spec_key(kind, namespace, name)] = manifest
-            self._quotas = self._lookup = None
+            self._quotas = self._lookup = self._pools = None
 
     def of_kind(self, kind: str) -> list[Manifest]:
         objects = self._kinds.get(kind, {})
@@ -69,6 +78,17 @@ class Catalog:
     def quota_of(self, namespace: str, label: str | None) -> QuotaSpec | None:
         """The quota that a pod is charged to; None while it is the built-in default."""
         if self._lookup is None:
-            self._lookup = QuotaLookup({one.name: one for one in reversed(self.quotas())})
-        found = self._lookup.find(namespace, label)
-        return next((one for one in self.quotas() if found is not None and one.name == found.name), None)
+            by_name = {one.name: one for one in reversed(self.quotas())}
+            self._lookup = QuotaLookup(by_name), by_name
+        lookup, by_name = self._lookup
+        found = lookup.find(namespace, label)
+        return None if found is None else by_name.get(found.name)
+
+    def profile_of_tree(self, quota: str) -> QuotaProfile | None:
+        """The first profile whose tree the quota belongs to; None for a tree that stands for no pool of nodes."""
+        if self._pools is None:
+            profiles = [p for m in self.of_kind("ElasticQuotaProfile") if (p := parse_profile(m)[0]) is not None]
+            by_tree = {profile.tree_id: profile for profile in reversed(profiles)}
+            trees = build_forest(self.quotas()).tree_of if by_tree else {}
+            self._pools = {name: by_tree[tree] for name, tree in trees.items() if tree in by_tree}
+        return self._pools.get(quota)

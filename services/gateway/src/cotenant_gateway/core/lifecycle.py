@@ -147,9 +147,14 @@ def successor(
 ) -> Spec:
     """The same pod as a new identity; the one write that ends the old incarnation begins the new one."""
     incarnation = spec.incarnation + 1
+    manifest = spec.manifest
+    if "nodeName" in spec.body:
+        # Only a pod that outlived its store is held to a node: where its processes are. A successor has none.
+        manifest = {**manifest, "spec": {key: value for key, value in spec.body.items() if key != "nodeName"}}
     kept = (*spec.evicted, past) if past is not None else spec.evicted
     return replace(
         spec,
+        manifest=manifest,
         uid=str(pod_uid(spec.namespace or "-", spec.name, incarnation, seed)),
         incarnation=incarnation,
         generation=1,
@@ -161,6 +166,15 @@ def successor(
         evicted=kept[-MAX_EVICTIONS_KEPT:],
         tells=tells,
     )
+
+
+def owned_by(spec: Spec, owner: Spec) -> Spec:
+    """A pod of an earlier owner of this name, given to the present one."""
+    references = [
+        {**reference, "uid": owner.uid} if reference.get("controller") else reference
+        for reference in spec.metadata.get("ownerReferences") or ()
+    ]
+    return replace(spec, manifest={**spec.manifest, "metadata": {**spec.metadata, "ownerReferences": references}})
 
 
 def expired(pods: Sequence[PodState], now_ms: int, retention: Retention = Retention()) -> list[Remove]:

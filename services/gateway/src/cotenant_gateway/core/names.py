@@ -14,7 +14,9 @@ SYSTEM_NAMESPACES: Final = ("cotenant-system", "koordinator-system")
 """Where configuration is looked for; the first one wins."""
 SLO_CONFIG: Final = "slo-controller-config"
 FREEZE: Final = "cotenant-freeze"
-"""ConfigMap whose existence is a freeze; key ``reason``."""
+"""ConfigMap whose existence is a freeze; keys ``reason``, ``by``, ``since_ms``."""
+OBSERVE: Final = "cotenant-observe"
+"""ConfigMap that names what is only looked at: ``nodes``, ``namespaces``, ``everything``."""
 
 SHIPPED_SYSTEM_CLASSES: Final = {"system-cluster-critical": 2_000_000_000, "system-node-critical": 2_000_001_000}
 SYSTEM_CRITICAL: Final = 2_000_000_000

@@ -176,6 +176,15 @@ def same_user_part(old: Spec | None, wanted: Manifest) -> bool:
     return old is not None and old.annotations.get(names.APPLIED_DIGEST) == digest(wanted)
 
 
+def closed(spec: Spec) -> str | None:
+    """Why nothing new goes there; None while it is open."""
+    if spec.deletion is not None:
+        return "is being deleted"
+    if spec.body.get("unschedulable"):
+        return "is cordoned"
+    return None if health_of(spec) in (Health.READY, Health.UNSEEN) else "is not ready"
+
+
 def cordon(spec: Spec, *, unschedulable: bool) -> Put | None:
     """None when it already is as wanted."""
     if bool(spec.body.get("unschedulable")) is unschedulable:

@@ -8,6 +8,7 @@ from cotenant_common.model.ids import InvalidNameError, object_key, pod_uid, spe
 from cotenant_gateway.core import names, nodes, slo_config
 from cotenant_gateway.core.admission import DEFAULT_NAMESPACE, admit_pod, check_pod_update
 from cotenant_gateway.core.catalog import Catalog
+from cotenant_gateway.core.demand import Demand
 from cotenant_gateway.core.digest import digest
 from cotenant_gateway.core.records import Put, Spec
 from cotenant_gateway.core.validate.kinds import Kind
@@ -86,6 +87,7 @@ class Applying:
     runtime: str = PROCESS
     charged: Callable[[str], Charged] = lambda _name: NOTHING
     """What runs under a quota, by its name."""
+    demand: Demand = field(default_factory=Demand)
 
 
 def plan(documents: Sequence[Document], context: Applying) -> Plan:
@@ -174,7 +176,7 @@ def _decide_pod(item: Item, wanted: dict[str, Any], old: Spec | None, catalog: C
     if old is not None and old.owner is not None:
         item.report.error(("metadata", "name"), f"{item.object} belongs to {old.owner}; change that instead")
         return
-    admitted = admit_pod(wanted, catalog, item.report)
+    admitted = admit_pod(wanted, catalog, item.report, demand=context.demand if old is None else None)
     if admitted is None:
         return
     manifest = admitted.manifest

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from cotenant_gateway.core import names
 from cotenant_gateway.core.records import Change, Put, Remove, Spec
 
 
@@ -43,6 +44,8 @@ def of_lost_removal(kind: str, object_key: str) -> list[Fact]:
             types: tuple[str, ...] = ("pod.deleted",)
         case "Node":
             types = ("node.lost", "object.deleted")
+        case "ConfigMap" if object_key.endswith(f"/{names.FREEZE}"):
+            types = ("cluster.unfrozen", "object.deleted")
         case _:
             types = ("object.deleted",)
     return [Fact(name, object_key) for name in types]
@@ -50,7 +53,7 @@ def of_lost_removal(kind: str, object_key: str) -> list[Fact]:
 
 def _fact(kind: str, spec: Spec) -> Fact:
     match kind:
-        case "pod.evicted" | "emergency.used":
+        case "pod.evicted" | "pod.preempted" | "emergency.used":
             return _removal(kind, spec)
         case "pod.queued":
             return _queued(spec)
@@ -59,6 +62,9 @@ def _fact(kind: str, spec: Spec) -> Fact:
             condition = conditions[0] if conditions else {}
             message, at_ms = str(condition.get("message", "")), condition.get("lastTransitionMs")
             return Fact(kind, spec.object, spec.uid, None, message, at_ms)
+        case "cluster.frozen" | "cluster.observed":
+            data = dict(spec.manifest.get("data") or {})
+            return Fact(kind, spec.object, spec.uid, None, str(data.get("reason", "")), data=data)
         case _:
             return Fact(kind, spec.object, spec.uid, data={"generation": spec.generation})
 

@@ -7,6 +7,7 @@ from cotenant_common.model.ids import object_key
 from cotenant_gateway.core import names
 from cotenant_gateway.core.admission import admit_pod
 from cotenant_gateway.core.catalog import Catalog
+from cotenant_gateway.core.demand import Demand
 from cotenant_gateway.core.digest import digest
 from cotenant_gateway.core.lifecycle import GATEWAY, stop, successor
 from cotenant_gateway.core.plan import new_uid
@@ -24,7 +25,9 @@ MAX_CREATED: Final = 200
 Pods = Mapping[int, PodState]
 
 
-def build_pod(owner: Spec, ordinal: int, catalog: Catalog, now_ms: int, seed: str, report: Report) -> Spec | None:
+def build_pod(
+    owner: Spec, ordinal: int, catalog: Catalog, now_ms: int, seed: str, report: Report, demand: Demand | None = None
+) -> Spec | None:
     """A controller's pod, through the same admission as a user's."""
     template = owner.body["template"]
     name = f"{owner.name}-{ordinal}"
@@ -55,7 +58,7 @@ def build_pod(owner: Spec, ordinal: int, catalog: Catalog, now_ms: int, seed: st
         },
         "spec": pod_spec,
     }
-    admitted = admit_pod(manifest, catalog, report, ("spec", "template"))
+    admitted = admit_pod(manifest, catalog, report, ("spec", "template"), demand)
     if admitted is None:
         return None
     uid = new_uid("Pod", owner.namespace, name, 0, seed)

@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any, Final
@@ -11,20 +11,15 @@ from aiohttp import web
 
 from cotenant_common.bus.protocol import BusError
 from cotenant_gateway.adapters.events import EventFilter, Item, json_line, server_sent
-from cotenant_gateway.adapters.http.port import Api
-from cotenant_gateway.core import strict_json
+from cotenant_gateway.adapters.http import asked
 from cotenant_gateway.core.errors import ApiError, bad_request
 from cotenant_gateway.core.yaml_source import Document, SourceError, load
 
-API: Final = web.AppKey("api", Api)
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 YAML_TYPES: Final = ("application/yaml", "application/x-yaml", "text/yaml", "text/x-yaml", "application/json")
 NDJSON: Final = "application/x-ndjson"
 SSE: Final = "text/event-stream"
-_ALL: Final = "-"
-_DIGITS: Final = 12
-_BODY_S: Final = 30.0
 _WRITE_S: Final = 60.0
 _LOOK_S: Final = 5.0
 """How often a silent stream looks whether its reader is still there."""
@@ -45,74 +40,10 @@ class Route:
     status: int = 200
 
 
-def _api(request: web.Request) -> Api:
-    return request.app[API]
-
-
-def _flag(request: web.Request, *names: str) -> bool:
-    """True for ``?name``, ``?name=true`` and ``?name=1``."""
-    for name in names:
-        value = request.query.get(name)
-        if value is None:
-            continue
-        if value.lower() not in ("", "true", "1", "false", "0"):
-            raise bad_request(f"expected true or false, got {value!r}", name)
-        return value.lower() in ("", "true", "1")
-    return False
-
-
-def _dry_run(request: web.Request) -> bool:
-    return _flag(request, "dry_run", "dryRun")
-
-
-def _number(request: web.Request, name: str, high: int) -> int | None:
-    text = request.query.get(name)
-    if text is None:
-        return None
-    if not (text.isascii() and text.isdigit() and len(text) <= _DIGITS and int(text) <= high):
-        raise bad_request(f"expected a whole number from 0 to {high}, got {text!r}", name)
-    return int(text)
-
-
-def _namespace(request: web.Request) -> str | None:
-    value = request.match_info["namespace"]
-    return None if value == _ALL else value
-
-
-def _json(body: Any, status: int = 200) -> web.Response:
-    return web.Response(status=status, text=json.dumps(body) + "\n", content_type="application/json")
-
-
-async def _body_text(request: web.Request, types: tuple[str, ...]) -> str:
-    """Requiring a type that no HTML form can send keeps other sites' pages out."""
-    if request.content_type not in types:
-        raise ApiError(415, "UnsupportedMediaType", f"expected {' or '.join(types)}, got {request.content_type!r}")
-    try:
-        async with asyncio.timeout(_BODY_S):
-            raw = await request.read()
-    except TimeoutError as error:
-        raise ApiError(408, "Timeout", f"expected the whole body within {_BODY_S:g} s") from error
-    try:
-        return raw.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise bad_request(f"the body is not UTF-8: byte {error.start} cannot be read") from error
-
-
-async def _body_json(request: web.Request) -> Mapping[str, Any]:
-    text = await _body_text(request, ("application/json",))
-    try:
-        body = strict_json.parse(text or "{}", parse_float=str)
-    except ValueError as error:
-        raise bad_request(f"the body is not valid JSON: {error}") from error
-    if not isinstance(body, dict):
-        raise bad_request(f"expected a JSON object, got {type(body).__name__}")
-    return body
-
-
 async def apply(request: web.Request) -> web.Response:
-    documents = await _documents(await _body_text(request, YAML_TYPES))
-    status, body = await _api(request).apply(documents, dry_run=_dry_run(request))
-    return _json(body, status)
+    documents = await _documents(await asked.body_text(request, YAML_TYPES))
+    status, body = await asked.api(request).apply(documents, dry_run=asked.dry_run(request))
+    return asked.answer(body, status)
 
 
 async def _documents(text: str) -> list[Document]:
@@ -122,7 +53,8 @@ async def _documents(text: str) -> list[Document]:
     except SourceError as error:
         document = f"document {error.document}, " if error.document else ""
         line = f"line {error.line}: " if error.line else ""
-        raise bad_request(f"{document}{line}{error}") from error
+        fault = {"document": error.document, "line": error.line, "field": "", "message": str(error)}
+        raise ApiError(400, "Invalid", f"{document}{line}{error}", None, {"errors": [fault]}) from error
     if not documents:
         raise bad_request("expected at least one object, got none")
     return documents
@@ -130,32 +62,34 @@ async def _documents(text: str) -> list[Document]:
 
 async def list_objects(request: web.Request) -> web.Response:
     query = request.query
-    return _json(
-        {"items": _api(request).objects(request.match_info["kind"], query.get("namespace"), query.get("selector"))}
+    return asked.answer(
+        {"items": asked.api(request).objects(request.match_info["kind"], query.get("namespace"), query.get("selector"))}
     )
 
 
 async def get_object(request: web.Request) -> web.Response:
-    return _json(_api(request).object(request.match_info["kind"], _namespace(request), request.match_info["name"]))
+    return asked.answer(
+        asked.api(request).object(request.match_info["kind"], asked.namespace(request), request.match_info["name"])
+    )
 
 
 async def delete_object(request: web.Request) -> web.Response:
-    body = await _api(request).delete(
+    body = await asked.api(request).delete(
         request.match_info["kind"],
-        _namespace(request),
+        asked.namespace(request),
         request.match_info["name"],
-        force=_flag(request, "force"),
-        grace_s=_number(request, "grace_s", 86_400),
-        dry_run=_dry_run(request),
+        force=asked.flag(request, "force"),
+        grace_s=asked.number(request, "grace_s", 86_400),
+        dry_run=asked.dry_run(request),
     )
-    return _json(body)
+    return asked.answer(body)
 
 
 async def watch(request: web.Request) -> web.StreamResponse:
     kind = request.query.get("kind")
     if not kind:
         raise bad_request("required: the kind to watch, such as Pod", "kind")
-    changes = _api(request).watch(kind, request.query.get("namespace"))
+    changes = asked.api(request).watch(kind, request.query.get("namespace"))
     return await _stream(request, NDJSON, _lines(changes))
 
 
@@ -166,54 +100,63 @@ async def _lines(changes: AsyncIterator[dict[str, Any]]) -> AsyncIterator[bytes]
 
 async def pods(request: web.Request) -> web.Response:
     query = request.query
-    return _json({"items": _api(request).pods(query.get("namespace"), query.get("selector"), query.get("node"))})
+    return asked.answer(
+        {"items": asked.api(request).pods(query.get("namespace"), query.get("selector"), query.get("node"))}
+    )
 
 
 async def nodes(request: web.Request) -> web.Response:
-    return _json({"items": _api(request).nodes()})
+    return asked.answer({"items": asked.api(request).nodes()})
 
 
 async def node(request: web.Request) -> web.Response:
-    return _json(_api(request).node(request.match_info["node"]))
+    return asked.answer(asked.api(request).node(request.match_info["node"]))
 
 
 async def top(request: web.Request) -> web.Response:
-    return _json({"items": _api(request).top(request.match_info["what"])})
+    return asked.answer({"items": asked.api(request).top(request.match_info["what"])})
 
 
 async def quota_tree(request: web.Request) -> web.Response:
-    return _json(await _api(request).quota_tree(request.query.get("tree")))
+    return asked.answer(await asked.api(request).quota_tree(request.query.get("tree")))
 
 
 async def explain(request: web.Request) -> web.Response:
-    return _json(await _api(request).explain(request.match_info["namespace"], request.match_info["pod"]))
+    return asked.answer(await asked.api(request).explain(request.match_info["namespace"], request.match_info["pod"]))
 
 
 async def why_not(request: web.Request) -> web.Response:
     info = request.match_info
-    return _json(await _api(request).why_not(info["node"], info["namespace"], info["pod"]))
+    return asked.answer(await asked.api(request).why_not(info["node"], info["namespace"], info["pod"]))
 
 
 async def policy(request: web.Request) -> web.Response:
-    return _json(_api(request).policy(request.match_info["node"]))
+    return asked.answer(asked.api(request).policy(request.match_info["node"]))
 
 
 async def status(request: web.Request) -> web.Response:
-    return _json(_api(request).status())
+    return asked.answer(asked.api(request).status())
+
+
+async def snapshot(request: web.Request) -> web.Response:
+    """A large cluster's copy takes a second to print; leases and probes of this process must not wait for it."""
+    body = await asked.api(request).snapshot()
+    text = await asyncio.to_thread(json.dumps, body, separators=(",", ":"))
+    return web.Response(text=text, content_type="application/json")
 
 
 async def healthz(request: web.Request) -> web.Response:
-    good, body = _api(request).healthy()
-    return _json(body, 200 if good else 503)
+    good, body = asked.api(request).healthy()
+    return asked.answer(body, 200 if good else 503)
 
 
 async def logs(request: web.Request) -> web.StreamResponse:
-    pieces = await _api(request).logs(
+    pieces = await asked.api(request).logs(
         request.match_info["namespace"],
         request.match_info["pod"],
         container=request.query.get("container"),
-        tail=_number(request, "tail", 1_000_000),
-        follow=_flag(request, "follow"),
+        tail=asked.number(request, "tail", 1_000_000),
+        follow=asked.flag(request, "follow"),
     )
     return await _stream(request, "text/plain", _encoded(pieces), "utf-8")
 
@@ -224,13 +167,13 @@ async def _encoded(pieces: AsyncIterator[str]) -> AsyncIterator[bytes]:
 
 
 async def events(request: web.Request) -> web.StreamResponse:
-    query, api = request.query, _api(request)
+    query, api = request.query, asked.api(request)
     lines = query.get("format") == "ndjson" or (
         "format" not in query and NDJSON in request.headers.get("Accept", "") and SSE not in request.headers["Accept"]
     )
     wanted = EventFilter(tuple(filter(None, query.get("type", "").split(","))), query.get("object", ""))
     start = api.start_of(query.get("since"), request.headers.get("Last-Event-ID") or query.get("last_event_id"))
-    forever = _flag(request, "follow") if "follow" in query else True
+    forever = asked.flag(request, "follow") if "follow" in query else True
     items = api.events(start, wanted, forever=forever)
     render = json_line if lines else server_sent
     return await _stream(request, NDJSON if lines else SSE, _rendered(items, render))
@@ -281,32 +224,58 @@ async def _while_read(request: web.Request, chunks: AsyncIterator[bytes]) -> Asy
 
 
 async def evict(request: web.Request) -> web.Response:
-    status_code, body = await _api(request).evict(await _body_json(request), dry_run=_dry_run(request))
-    return _json(body, status_code)
+    status_code, body = await asked.api(request).evict(await asked.body_json(request), dry_run=asked.dry_run(request))
+    return asked.answer(body, status_code)
 
 
 async def cordon(request: web.Request) -> web.Response:
-    return _json(await _api(request).cordon(request.match_info["node"], unschedulable=True, dry_run=_dry_run(request)))
+    return asked.answer(
+        await asked.api(request).cordon(request.match_info["node"], unschedulable=True, dry_run=asked.dry_run(request))
+    )
 
 
 async def uncordon(request: web.Request) -> web.Response:
-    return _json(await _api(request).cordon(request.match_info["node"], unschedulable=False, dry_run=_dry_run(request)))
+    return asked.answer(
+        await asked.api(request).cordon(request.match_info["node"], unschedulable=False, dry_run=asked.dry_run(request))
+    )
+
+
+async def drain(request: web.Request) -> web.Response:
+    message = asked.sentence(await asked.optional_body(request), "message", "asked for by a user")
+    grace_s = asked.number(request, "grace_s", 1_000_000)
+    node_name = request.match_info["node"]
+    return asked.answer(
+        await asked.api(request).drain(node_name, message=message, grace_s=grace_s, dry_run=asked.dry_run(request))
+    )
 
 
 async def freeze(request: web.Request) -> web.Response:
-    body = await _body_json(request) if request.can_read_body else {}
-    reason = body.get("reason") or "no reason given"
-    if not isinstance(reason, str):
-        raise bad_request("expected a sentence", "reason")
-    return _json(await _api(request).freeze(reason, dry_run=_dry_run(request)))
+    body = await asked.optional_body(request)
+    reason, by = asked.sentence(body, "reason", "no reason given"), asked.sentence(body, "by", "user")
+    return asked.answer(await asked.api(request).freeze(reason, by, dry_run=asked.dry_run(request)))
 
 
 async def unfreeze(request: web.Request) -> web.Response:
-    return _json(await _api(request).unfreeze(dry_run=_dry_run(request)))
+    by = asked.sentence(await asked.optional_body(request), "by", "user")
+    return asked.answer(await asked.api(request).unfreeze(by, dry_run=asked.dry_run(request)))
+
+
+async def observe(request: web.Request) -> web.Response:
+    body = await asked.optional_body(request)
+    return asked.answer(await asked.api(request).observe(body, stop=False, dry_run=asked.dry_run(request)))
+
+
+async def unobserve(request: web.Request) -> web.Response:
+    body = await asked.optional_body(request)
+    return asked.answer(await asked.api(request).observe(body, stop=True, dry_run=asked.dry_run(request)))
+
+
+async def observed(request: web.Request) -> web.Response:
+    return asked.answer(asked.api(request).observed())
 
 
 async def openapi(_request: web.Request) -> web.Response:
-    return _json(openapi_document())
+    return asked.answer(openapi_document())
 
 
 _DRY: Final = ("dry_run", "true: decide and answer, write nothing")
@@ -349,10 +318,21 @@ ROUTES: Final = (
     Route("POST", "/v1/evict", evict, "Ask the eviction gate to remove pods", (_DRY,), ("application/json",)),
     Route("POST", "/v1/cordon/{node}", cordon, "Place nothing new on a node", (_DRY,)),
     Route("POST", "/v1/uncordon/{node}", uncordon, "Undo cordon", (_DRY,)),
-    Route("POST", "/v1/freeze", freeze, "Refuse automatic removals", (_DRY,), ("application/json",)),
-    Route("POST", "/v1/unfreeze", unfreeze, "Undo freeze", (_DRY,)),
+    Route(
+        "POST", "/v1/drain/{node}", drain, "One pass of emptying a node: cordon, and whoever may go goes; ask again",
+        (_DRY, ("grace_s", "seconds each pod has to stop")), ("application/json",),
+    ),
+    Route("POST", "/v1/freeze", freeze, "No removal and no tightening until unfreeze", (_DRY,), ("application/json",)),
+    Route("POST", "/v1/unfreeze", unfreeze, "Undo freeze", (_DRY,), ("application/json",)),
+    Route("GET", "/v1/observe", observed, "What is only observed, and what would have been done there"),
+    Route(
+        "POST", "/v1/observe", observe, "Only look at nodes, namespaces, or everything when none is named",
+        (_DRY,), ("application/json",),
+    ),
+    Route("POST", "/v1/unobserve", unobserve, "Act again there", (_DRY,), ("application/json",)),
     Route("GET", "/v1/policy/{node}", policy, "A node's policy with the source of each value"),
     Route("GET", "/v1/status", status, "Services, bus, nodes and pods in one look"),
+    Route("GET", "/v1/snapshot", snapshot, "Every bucket with its revisions and the latest usage, to try things on"),
     Route("GET", "/v1/openapi.json", openapi, "This description"),
     Route("GET", "/healthz", healthz, "Alive? Needs no token"),
 )  # fmt: skip

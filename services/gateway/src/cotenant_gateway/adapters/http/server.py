@@ -8,9 +8,10 @@ from aiohttp import web
 
 from cotenant_common.bus.protocol import BusUnavailableError
 from cotenant_common.telemetry.logging import get_logger
+from cotenant_gateway.adapters.http.asked import API
 from cotenant_gateway.adapters.http.auth import Guard, read_token
 from cotenant_gateway.adapters.http.port import Api
-from cotenant_gateway.adapters.http.routes import API, ROUTES
+from cotenant_gateway.adapters.http.routes import ROUTES
 from cotenant_gateway.config import GatewaySettings
 from cotenant_gateway.core.errors import ApiError, unavailable
 

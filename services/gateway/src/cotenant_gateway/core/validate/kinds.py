@@ -131,6 +131,15 @@ _BUDGET: Final = Shape(
     "PodDisruptionBudget spec",
 )
 _QUOTA: Final = Shape((used("min", ResourceList(LARGEST)), used("max", ResourceList(LARGEST))), "ElasticQuota spec")
+_QUOTA_PROFILE: Final = Shape(
+    (
+        used("quotaName", Text(max_length=253), required=True, why="the quota that stands for the nodes"),
+        used("quotaLabels", LABELS),
+        used("nodeSelector", LABELS, why="every label has to match; empty selects every node"),
+        used("resourceRatio", Text(max_length=16), why='part of the nodes, above 0 and at most 1, such as "0.9"'),
+    ),
+    "ElasticQuotaProfile spec",
+)
 _PROFILE: Final = Shape(
     (
         used("namespaceSelector", LABEL_SELECTOR),
@@ -187,12 +196,13 @@ KINDS: Final[Mapping[str, Kind]] = {
             ),
         ),
         Kind("ElasticQuota", ("scheduling.sigs.k8s.io/v1alpha1",), True, (_spec(_QUOTA), *_STATUS)),
+        Kind("ElasticQuotaProfile", ("quota.koordinator.sh/v1alpha1",), True, (_spec(_QUOTA_PROFILE), *_STATUS)),
         Kind("ClusterColocationProfile", ("config.koordinator.sh/v1alpha1",), False, (_spec(_PROFILE), *_STATUS)),
     )
 }
 # Kinds of the reference system that nothing acts on yet: refusing them beats storing a promise.
 NOT_YET: Final = (
-    "PodGroup", "Reservation", "PodMigrationJob", "Device", "ClusterNetworkTopology", "ElasticQuotaProfile", "NodeSLO",
+    "PodGroup", "Reservation", "PodMigrationJob", "Device", "ClusterNetworkTopology", "NodeSLO",
     "NodeMetric", "NodeResourceTopology", "Recommendation",
 )  # fmt: skip
 NAMESPACE_NAME: Final = DNS_LABEL

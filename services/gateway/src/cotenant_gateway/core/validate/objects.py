@@ -10,7 +10,7 @@ from cotenant_common.model.quantity import QuantityError
 from cotenant_gateway.core.validate.kinds import KINDS, NOT_YET, Kind
 from cotenant_gateway.core.validate.meta import check_name, selector_matches
 from cotenant_gateway.core.validate.podspec import NO_IMAGE
-from cotenant_gateway.core.validate.quota import check_shape
+from cotenant_gateway.core.validate.quota import check_profile_shape, check_shape
 from cotenant_gateway.core.validate.schema import Path, Report, did_you_mean, quote
 
 PROCESS: Final = "process"
@@ -147,6 +147,10 @@ def _quota(manifest: Mapping[str, Any], report: Report, _runtime: str) -> None:
     check_shape(manifest, report)
 
 
+def _quota_profile(manifest: Mapping[str, Any], report: Report, _runtime: str) -> None:
+    check_profile_shape(manifest, report)
+
+
 def _profile(manifest: Mapping[str, Any], report: Report, _runtime: str) -> None:
     patch = manifest["spec"].get("patch")
     if patch is not None and not isinstance(patch, Mapping):
@@ -159,5 +163,6 @@ _SPECIAL: Final = {
     "Job": _job,
     "PodDisruptionBudget": _budget,
     "ElasticQuota": _quota,
+    "ElasticQuotaProfile": _quota_profile,
     "ClusterColocationProfile": _profile,
 }

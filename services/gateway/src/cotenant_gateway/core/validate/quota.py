@@ -5,7 +5,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from cotenant_common.model import resources
 from cotenant_common.model.quota import validate
+from cotenant_common.model.quota.profile import parse_profile
 from cotenant_common.model.quota.spec import Problem, QuotaSpec, parse_quota
 from cotenant_gateway.core.validate.schema import Path, Report
 
@@ -30,6 +32,11 @@ def check_shape(manifest: Manifest, report: Report) -> None:
     _tell(parse_quota(manifest)[1], report)
 
 
+def check_profile_shape(manifest: Manifest, report: Report) -> None:
+    """Its quota is written by the quota service, and judged like any other then."""
+    _tell(parse_profile(manifest)[1], report)
+
+
 def check_quota(
     manifest: Manifest, quotas: Sequence[QuotaSpec], old: Manifest | None, report: Report, charged: Charged
 ) -> None:
@@ -47,6 +54,16 @@ def check_quota(
     others = {one.name: one for one in quotas if one.name != new.name}
     existing = others | ({new.name: before} if before is not None else {})
     _tell(validate.check_apply(existing, new, used=charged.used, bound_pods=charged.pods), report)
+    _warn_of_overuse(new, charged, report)
+
+
+def _warn_of_overuse(new: QuotaSpec, charged: Charged, report: Report) -> None:
+    for name, high in sorted(new.max.items()):
+        used = charged.used.get(name, 0)
+        if used > high:
+            text = f"{resources.render(name, used)} are in use, more than max {resources.render(name, high)}"
+            rest = "nothing new is admitted, and pods are evicted only for quotas that wait for their share"
+            report.warn(("spec", "max", name), f"{text}: {rest}")
 
 
 def check_delete(name: str, quotas: Sequence[QuotaSpec], pods: int) -> str | None:
