@@ -3,7 +3,7 @@
 from typing import Any
 
 from cotenant_common.testing.quotas import Amount, amounts
-from cotenant_quota.core.book import PodFacts
+from cotenant_quota.core.pods import PodFacts
 
 
 def pod(uid: str, quota_name: str | None, request: Amount, *, assigned: bool = True, **more: Any) -> PodFacts:

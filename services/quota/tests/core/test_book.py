@@ -2,8 +2,9 @@ import pytest
 
 from cotenant_common.model.quota.spec import DEFAULT, ROOT, QuotaSpec
 from cotenant_common.testing.quotas import quota
-from cotenant_quota.core.book import Options, QuotaBook, QuotaView, TreeView
+from cotenant_quota.core.book import QuotaBook, TreeView
 from cotenant_quota.core.borrow import Loan, Overuse
+from cotenant_quota.core.tree_book import Options, QuotaView
 from cotenant_quota.testing import pod
 
 

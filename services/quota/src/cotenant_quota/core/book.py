@@ -7,46 +7,10 @@ from cotenant_common.model.quota.lookup import QuotaLookup
 from cotenant_common.model.quota.spec import ROOT, QuotaSpec
 from cotenant_common.model.quota.tree import DEFAULT_TREE, Forest, QuotaTree, build_forest, cluster_total_of
 from cotenant_common.model.resources import ResourceList
-from cotenant_quota.core.borrow import Loan, Member, Overuse, Standing, loans_of_group, overuse_of
-from cotenant_quota.core.ledger import PodCharge, QuotaLedger, guaranteed_of
-from cotenant_quota.core.runtime import TreeRuntime
-
-
-@dataclass(frozen=True, slots=True)
-class Options:
-    """``guarantee_usage`` makes what a quota uses a floor of its runtime, so that it is never cut below it."""
-
-    scale_min: bool = True
-    guarantee_usage: bool = False
-    use_default_quota: bool = True
-
-
-@dataclass(frozen=True, slots=True)
-class PodFacts:
-    """What quota needs to know of a pod that is neither ended nor gone."""
-
-    uid: str
-    namespace: str
-    quota_label: str | None
-    request: ResourceList
-    assigned: bool
-    preemptible: bool = True
-
-
-@dataclass(frozen=True, slots=True)
-class QuotaView:
-    """One quota now. ``problem`` says why a quota that hangs nowhere shares nothing."""
-
-    spec: QuotaSpec
-    request: ResourceList
-    child_request: ResourceList
-    used: ResourceList
-    non_preemptible_request: ResourceList
-    non_preemptible_used: ResourceList
-    runtime: ResourceList
-    allocated: ResourceList
-    guaranteed: ResourceList
-    problem: str | None = None
+from cotenant_quota.core.borrow import Standing
+from cotenant_quota.core.ledger import PodCharge, QuotaLedger
+from cotenant_quota.core.pods import PodFacts
+from cotenant_quota.core.tree_book import Options, QuotaView, TreeBook
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,10 +47,15 @@ class QuotaBook:
 
     def set_pod(self, pod: PodFacts) -> None:
         """Charge a pod, or correct its charge. The same facts again change nothing."""
-        if self._pods.get(pod.uid) != pod:
+        known = self._pods.get(pod.uid)
+        if known == pod:
+            return
+        self._pods[pod.uid] = pod
+        if known is not None and known.charged_like(pod):
+            return
+        if known is None or (known.namespace, known.quota_label) != (pod.namespace, pod.quota_label):
             self._release(pod.uid)
-            self._pods[pod.uid] = pod
-            self._charge(pod)
+        self._charge(pod)
 
     def remove_pod(self, uid: str) -> None:
         """Release a pod's charge; a pod that is not known is no error."""
@@ -106,6 +75,13 @@ class QuotaBook:
         """The quota a known pod is charged to."""
         return self._quota_of.get(uid)
 
+    def tree(self, tree_id: str) -> TreeBook:
+        return self._trees[tree_id]
+
+    def total(self, tree_id: str) -> ResourceList:
+        """What the tree shares out."""
+        return self._total_of(self._trees[tree_id].tree)
+
     @property
     def forest(self) -> Forest:
         return self._forest
@@ -119,37 +95,38 @@ class QuotaBook:
         self._forest = forest
         self._lookup = QuotaLookup.of(forest, use_default=self._options.use_default_quota)
         self._outside = QuotaLedger(_outside_tree(forest))
-        self._ledgers = {tree_id: QuotaLedger(tree) for tree_id, tree in forest.trees.items()}
-        self._runtimes = {
-            tree_id: TreeRuntime(tree, scale_min=self._options.scale_min) for tree_id, tree in forest.trees.items()
-        }
+        self._trees = {tree_id: TreeBook(tree, self._options) for tree_id, tree in forest.trees.items()}
         self._quota_of = {}
         self._touched = dict.fromkeys(forest.trees)
-
-    def _ledger_of(self, quota: str) -> QuotaLedger:
-        tree_id = self._forest.tree_of.get(quota)
-        return self._outside if tree_id is None else self._ledgers[tree_id]
 
     def _charge(self, pod: PodFacts) -> None:
         found = self._lookup.find(pod.namespace, pod.quota_label)
         if found is None:
             return
         self._quota_of[pod.uid] = found.name
-        self._ledger_of(found.name).put(PodCharge(pod.uid, found.name, pod.request, pod.assigned, pod.preemptible))
-        self._update_demand(found.name)
+        charge = PodCharge(pod.uid, found.name, pod.request, pod.assigned, pod.preemptible)
+        tree_id = self._tree_id(found.name)
+        if tree_id is None:
+            self._outside.put(charge)
+        else:
+            self._trees[tree_id].charge(charge)
 
     def _release(self, uid: str) -> None:
         quota = self._quota_of.pop(uid, None)
-        if quota is not None:
-            self._ledger_of(quota).release(uid)
-            self._update_demand(quota)
+        if quota is None:
+            return
+        tree_id = self._tree_id(quota)
+        if tree_id is None:
+            self._outside.release(uid)
+        else:
+            self._trees[tree_id].release(uid)
 
-    def _update_demand(self, quota: str) -> None:
+    def _tree_id(self, quota: str) -> str | None:
+        """The tree to charge, which has to be refreshed then; None outside of all trees."""
         tree_id = self._forest.tree_of.get(quota)
         # What is charged outside of all trees lowers the total of the default tree.
         self._touched[tree_id or DEFAULT_TREE] = None
-        if tree_id is not None:
-            self._runtimes[tree_id].set_request(quota, self._ledgers[tree_id].counters(quota).own_request)
+        return tree_id
 
     def _total_of(self, tree: QuotaTree) -> dict[str, int]:
         total = cluster_total_of(self._forest, tree, self._cluster)
@@ -161,22 +138,13 @@ class QuotaBook:
 
     def view(self, tree_id: str) -> TreeView:
         """One tree as it stands now."""
-        tree = self._forest.trees[tree_id]
-        ledger, runtime = self._ledgers[tree.tree_id], self._runtimes[tree.tree_id]
-        allocated, guaranteed = guaranteed_of(tree, {name: ledger.counters(name).used for name in tree.specs})
-        if self._options.guarantee_usage:
-            for name in tree.specs:
-                runtime.set_guarantee(name, guaranteed[name])
-        total = self._total_of(tree)
-        runtime.refresh(total)
-        views = [
-            _view_quota(tree.specs[name], ledger, runtime, allocated[name], guaranteed[name])
-            for name in sorted(tree.specs)
-        ]
-        standing = Standing(tuple(_loans(tree, ledger, runtime)), tuple(_overuse(views)))
-        if tree.tree_id == DEFAULT_TREE:
+        book = self._trees[tree_id]
+        total = self._total_of(book.tree)
+        book.refresh(total)
+        views = list(book.views.values())
+        if tree_id == DEFAULT_TREE:
             views = sorted([*views, *self._outside_views()], key=lambda view: view.spec.name)
-        return TreeView(tree.tree_id, total, tuple(views), standing)
+        return TreeView(tree_id, total, tuple(views), book.standing)
 
     def _outside_views(self) -> Iterable[QuotaView]:
         """Built-in quotas get all they may use; detached ones nothing, so that their pods are refused with a reason."""
@@ -199,6 +167,7 @@ class QuotaBook:
             allocated=dict(counters.used),
             guaranteed=dict(counters.used),
             problem=problem,
+            stop_policy=spec.stop_policy,
         )
 
 
@@ -206,40 +175,3 @@ def _outside_tree(forest: Forest) -> QuotaTree:
     names = [*forest.outside, *forest.detached]
     specs = {name: replace(forest.specs[name], parent=ROOT) for name in names}
     return QuotaTree("", specs, {ROOT: tuple(names)}, (), {}, takes_from_default=False)
-
-
-def _view_quota(
-    spec: QuotaSpec,
-    ledger: QuotaLedger,
-    runtime: TreeRuntime,
-    allocated: ResourceList,
-    guaranteed: ResourceList,
-) -> QuotaView:
-    counters = ledger.counters(spec.name)
-    return QuotaView(
-        spec=spec,
-        request=runtime.request(spec.name),
-        child_request=runtime.child_request(spec.name),
-        used={name: counters.used.get(name, 0) for name in sorted(spec.max)} if spec.max else dict(counters.used),
-        non_preemptible_request=dict(counters.non_preemptible_request),
-        non_preemptible_used=dict(counters.non_preemptible_used),
-        runtime=runtime.runtime(spec.name),
-        allocated=allocated,
-        guaranteed=guaranteed,
-    )
-
-
-def _loans(tree: QuotaTree, ledger: QuotaLedger, runtime: TreeRuntime) -> Iterable[Loan]:
-    for parent, children in tree.children.items():
-        for dimension in tree.dimensions:
-            named = [name for name in children if dimension in tree.specs[name].max]
-            used = {name: ledger.counters(name).used.get(dimension, 0) for name in named}
-            if any(used.values()):
-                mins = runtime.scaled_mins(parent, dimension)
-                members = [Member(name, used[name], mins[name], tree.specs[name].allow_lent) for name in named]
-                yield from loans_of_group(parent, dimension, runtime.group_total(parent, dimension), members)
-
-
-def _overuse(views: Iterable[QuotaView]) -> Iterable[Overuse]:
-    for view in views:
-        yield from overuse_of(view.spec.name, view.used, view.runtime, view.spec.max)

@@ -119,7 +119,8 @@ def transitions(before: Standing, after: Standing) -> tuple[Transition, ...]:
     over_before = {(one.quota, one.dimension): one for one in before.overuse}
     given: list[Transition] = []
     taken: list[Transition] = []
-    for pair in sorted({*old, *new}):
+    moved = [pair for pair, amount in new.items() if old.get(pair) != amount]
+    for pair in sorted([*moved, *(pair for pair in old if pair not in new)]):
         borrower, lender, dimension = pair
         outstanding = new.get(pair, 0)
         change = outstanding - old.get(pair, 0)

@@ -1,9 +1,7 @@
 """Who is charged for what. Every charge has an owner, its pod's uid, and one way out."""
 
-from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from cotenant_common.model.quota.spec import ROOT
 from cotenant_common.model.quota.tree import QuotaTree
 from cotenant_common.model.resources import ResourceList
 
@@ -19,20 +17,12 @@ class PodCharge:
     preemptible: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class Drift:
-    """Where belief and reality differ: the owner, what was charged and what should be."""
-
-    uid: str
-    believed: PodCharge | None
-    actual: PodCharge | None
-
-
 @dataclass(slots=True)
 class Counters:
-    """Sums of one quota, by dimension. ``own_request`` counts only pods that name this very quota."""
+    """Sums of one quota, by dimension. ``own`` counts only pods that name this very quota."""
 
     own_request: dict[str, int] = field(default_factory=dict)
+    own_used: dict[str, int] = field(default_factory=dict)
     used: dict[str, int] = field(default_factory=dict)
     non_preemptible_request: dict[str, int] = field(default_factory=dict)
     non_preemptible_used: dict[str, int] = field(default_factory=dict)
@@ -50,10 +40,16 @@ class QuotaLedger:
     def put(self, charge: PodCharge) -> bool:
         """Charge, or replace the charge of the same pod. Return whether anything changed."""
         charge = self._masked(charge)
-        if self._charges.get(charge.uid) == charge:
+        known = self._charges.get(charge.uid)
+        if known == charge:
             return False
-        self.release(charge.uid)
         self._charges[charge.uid] = charge
+        if known is not None and _asks_the_same(known, charge):
+            # Placed, or put back into the queue: it asks for what it asked before.
+            self._apply_use(charge, +1 if charge.assigned else -1)
+            return True
+        if known is not None:
+            self._apply(known, -1)
         self._apply(charge, +1)
         return True
 
@@ -67,70 +63,44 @@ class QuotaLedger:
     def counters(self, quota: str) -> Counters:
         return self._counters[quota]
 
-    def charges(self) -> Mapping[str, PodCharge]:
-        return self._charges
-
-    def reconcile(self, actual: Iterable[PodCharge]) -> tuple[Drift, ...]:
-        """Make the ledger equal to reality, absences included; return what was wrong."""
-        real = {charge.uid: self._masked(charge) for charge in actual}
-        found: list[Drift] = []
-        for uid in sorted({*real, *self._charges}):
-            believed, truth = self._charges.get(uid), real.get(uid)
-            if believed == truth:
-                continue
-            found.append(Drift(uid, believed, truth))
-            if truth is None:
-                self.release(uid)
-            else:
-                self.put(truth)
-        return tuple(found)
+    def chain(self, quota: str) -> tuple[str, ...]:
+        """The quota and its ancestors, leaf first: whose counters a charge of it moves."""
+        return self._chain[quota]
 
     def _masked(self, charge: PodCharge) -> PodCharge:
         """A quota counts only the dimensions that its max names; one that limits nothing counts all."""
         keys = self._tree.specs[charge.quota].max or charge.request
+        if all(name in keys for name in charge.request):
+            return charge
         request = {name: amount for name, amount in sorted(charge.request.items()) if name in keys}
         return PodCharge(charge.uid, charge.quota, request, charge.assigned, charge.preemptible)
 
     def _apply(self, charge: PodCharge, sign: int) -> None:
         _move(self._counters[charge.quota].own_request, charge.request, sign)
+        if not charge.preemptible:
+            for quota in self._chain[charge.quota]:
+                _move(self._counters[quota].non_preemptible_request, charge.request, sign)
+        if charge.assigned:
+            self._apply_use(charge, sign)
+
+    def _apply_use(self, charge: PodCharge, sign: int) -> None:
+        _move(self._counters[charge.quota].own_used, charge.request, sign)
         for quota in self._chain[charge.quota]:
             counters = self._counters[quota]
-            if charge.assigned:
-                _move(counters.used, charge.request, sign)
+            _move(counters.used, charge.request, sign)
             if not charge.preemptible:
-                _move(counters.non_preemptible_request, charge.request, sign)
-                if charge.assigned:
-                    _move(counters.non_preemptible_used, charge.request, sign)
+                _move(counters.non_preemptible_used, charge.request, sign)
+
+
+def _asks_the_same(one: PodCharge, other: PodCharge) -> bool:
+    return (one.quota, one.request, one.preemptible) == (other.quota, other.request, other.preemptible)
 
 
 def _move(sums: dict[str, int], amounts: ResourceList, sign: int) -> None:
+    """A sum of nothing is absent, so that what grew equals what is rebuilt."""
     for name, amount in amounts.items():
-        sums[name] = sums.get(name, 0) + sign * amount
-
-
-def guaranteed_of(
-    tree: QuotaTree, used: Mapping[str, ResourceList]
-) -> tuple[dict[str, dict[str, int]], dict[str, dict[str, int]]]:
-    """(allocated, guaranteed) by quota: a leaf has allocated what it uses, a parent what its children are guaranteed;
-    guaranteed is the larger of allocated and min."""
-    allocated: dict[str, dict[str, int]] = {}
-    guaranteed: dict[str, dict[str, int]] = {}
-    for name in leaves_first(tree):
-        keys = tree.specs[name].max
-        own = used.get(name, {})
-        children = tree.children.get(name, ())
-        if children:
-            allocated[name] = {key: sum(guaranteed[child].get(key, 0) for child in children) for key in keys}
+        total = sums.get(name, 0) + sign * amount
+        if total:
+            sums[name] = total
         else:
-            allocated[name] = {key: own.get(key, 0) for key in keys}
-        low = tree.specs[name].min
-        guaranteed[name] = {key: max(amount, low.get(key, 0)) for key, amount in allocated[name].items()}
-    return allocated, guaranteed
-
-
-def leaves_first(tree: QuotaTree) -> list[str]:
-    """Every quota after all of its children."""
-    order = list(tree.children.get(ROOT, ()))
-    for name in order:
-        order.extend(tree.children.get(name, ()))
-    return order[::-1]
+            sums.pop(name, None)
