@@ -21,7 +21,7 @@ def test_what_was_not_measured_is_left_out() -> None:
         system=Usage(cpu_milli=0, memory_bytes=1),
         pods=[PodUsage(uid="u", namespace="d", name="p", qos="BE", band="batch", cpu_milli=3)],
     )
-    sample = messages.sample_of(usage)
+    sample = messages.Samples().read(usage)
     assert (sample.node, sample.system) == ({"memory": 7}, {"cpu": 0, "memory": 1})
     assert (sample.pods["u"].band, sample.pods["u"].usage) == (PriorityBand.BATCH, {"cpu": 3})
 
@@ -67,3 +67,12 @@ def test_the_rendered_policy_holds_and_its_absence_means_defaults() -> None:
         colocation={"cpuReclaimThresholdPercent": 80},
     )
     assert messages.node_strategy(policy, idle).reclaim_percent == {"cpu": 80, "memory": 65}
+
+
+def test_pods_that_are_reported_anew_are_read_anew() -> None:
+    usage = NodeUsage(node="n", at_ms=1, interval_ms=1, usage=Usage(), system=Usage(), pods=[])
+    pod = PodUsage(uid="u", namespace="d", name="p", qos="BE", band="batch", cpu_milli=3)
+    samples = messages.Samples()
+    first = samples.read(usage.model_copy(update={"pods": [pod]}))
+    again = samples.read(usage.model_copy(update={"pods": [pod.model_copy(update={"cpu_milli": 4})], "at_ms": 2}))
+    assert (first.pods["u"].usage, again.pods["u"].usage) == ({"cpu": 3}, {"cpu": 4})

@@ -32,6 +32,7 @@ from cotenant_common.runtime.lease import Lease
 from cotenant_common.runtime.mirror import BucketMirror, wait_for_snapshots
 from cotenant_common.runtime.service import ServiceContext
 from cotenant_profiler.adapters import messages
+from cotenant_profiler.adapters.messages import Samples
 from cotenant_profiler.config import ProfilerSettings
 from cotenant_profiler.core.facts import PodFacts
 from cotenant_profiler.core.node import Machine, NodeProfile, Offer
@@ -50,6 +51,7 @@ class ProfilerService:
         self._settings = settings
         self._tuning = settings.tuning()
         self._profiles: dict[str, NodeProfile] = {}
+        self._reports: dict[str, Samples] = {}
         self._pods: dict[str, PodFacts] = {}
         self._bound: dict[str, dict[str, None]] = {}
         self._node_of: dict[str, str] = {}
@@ -60,6 +62,10 @@ class ProfilerService:
         self._complaints: dict[str, str] = {}
         self._strategies: dict[str, tuple[PolicyRecord | None, bool, Strategy]] = {}
         """By node: what its strategy was read from, and the strategy."""
+        self._machines: dict[str, tuple[NodeInventory, SpecRecord | None, Machine]] = {}
+        """By node: what its machine was read from, and the machine."""
+        self._told: dict[str, Offer] = {}
+        """Offers that are as published: the same again is no news."""
         self._opened = False
         self._leading = False
         self._publications = context.metrics.counter("cotenant_profiler_offers_total", "Overcommit records published")
@@ -132,6 +138,7 @@ class ProfilerService:
             return False
         # A store that was made anew holds none of the orphans: they are continued from, but written again.
         orphans = self._records.orphans
+        self._told.clear()
         self._published = {one.node: one for key, one in self._records.items.items() if key not in orphans}
         for record in self._records.items.values():
             if (profile := self._profiles.get(record.node)) is not None:
@@ -155,7 +162,8 @@ class ProfilerService:
         if profile is None:
             # Its inventory has not arrived; the next sample is a second away.
             return
-        taken = profile.observe(messages.sample_of(usage), self._context.clock.now_ms())
+        sample = self._reports.setdefault(usage.node, Samples()).read(usage)
+        taken = profile.observe(sample, self._context.clock.now_ms())
         self._samples.add(1, {"taken": taken})
         if taken:
             self._touch(usage.node)
@@ -205,6 +213,9 @@ class ProfilerService:
             self._profiles.pop(old.node, None)
             self._complaints.pop(old.node, None)
             self._strategies.pop(old.node, None)
+            self._machines.pop(old.node, None)
+            self._reports.pop(old.node, None)
+            self._told.pop(old.node, None)
             self._touch(old.node)
 
     def _on_policy(self, _key: str, old: PolicyRecord | None, new: PolicyRecord | None, _revision: int) -> None:
@@ -260,11 +271,14 @@ class ProfilerService:
         records = []
         for node in nodes:
             offer = self._offer(node, now_ms)
-            if offer is not None:
-                metric_ms = self._profiles[node].sampled_ms
-                record = messages.record_of(node, offer, metric_ms=metric_ms, now_ms=now_ms)
-                if not messages.same_offer(self._published.get(node), record):
-                    records.append(record)
+            if offer is None or offer is self._told.get(node):
+                continue
+            metric_ms = self._profiles[node].sampled_ms
+            record = messages.record_of(node, offer, metric_ms=metric_ms, now_ms=now_ms)
+            if messages.same_offer(self._published.get(node), record):
+                self._told[node] = offer
+            else:
+                records.append(record)
         return records
 
     def _offer(self, node: str, now_ms: int) -> Offer | None:
@@ -277,11 +291,16 @@ class ProfilerService:
 
     def _machine(self, inventory: NodeInventory) -> Machine:
         spec = self._specs.items.get(spec_key("Node", None, inventory.node))
+        known = self._machines.get(inventory.node)
+        if known is not None and known[0] is inventory and known[1] is spec:
+            return known[2]
         try:
-            return messages.machine_of(inventory, spec)
+            machine = messages.machine_of(inventory, spec)
         except ValueError as error:
             self._complain(inventory.node, str(error))
-            return messages.machine_of(inventory, None)
+            machine = messages.machine_of(inventory, None)
+        self._machines[inventory.node] = inventory, spec, machine
+        return machine
 
     def _strategy(self, inventory: NodeInventory) -> Strategy:
         policy = self._policies.items.get(messages.key_of(inventory.node))
@@ -313,11 +332,13 @@ class ProfilerService:
             last = await self._own.batch([self._lease.guard(), *puts])
             for revision, record in enumerate(chunk, start=last - len(chunk) + 1):
                 self._published[record.node] = record
+                self._told.pop(record.node, None)
                 self._publications.add(1)
                 await self._announcer.announce(messages.event_of(record, revision, self._context.instance))
         for node in gone:
             await self._own.batch([self._lease.guard(), Delete(messages.key_of(node))])
             del self._published[node]
+            self._told.pop(node, None)
 
     def debug_state(self) -> dict[str, Any]:
         if not self._opened:

@@ -144,3 +144,41 @@ def test_mid_is_sold_once_the_peaks_are_known() -> None:
     assert offer.mid is not None
     # Prod and system peak near 1 core each; 10 % margin and the width of the buckets come on top.
     assert 4000 - 2 * 1000 * 1.1 * 1.08 <= offer.mid["cpu"] <= 4000 - 2 * 1000 * 1.1
+
+
+def test_while_nothing_changes_the_offer_is_the_very_same() -> None:
+    profile = _profile()
+    profile.observe(_sample(0, 3000, p=2000), 0)
+    first = profile.offer(MACHINE, [_pod()], FULL, 0)
+    profile.observe(_sample(SECOND, 3000, p=2000), SECOND)
+    assert profile.offer(MACHINE, [_pod()], FULL, SECOND) is first
+    profile.observe(_sample(2 * SECOND, 3000, p=2003), 2 * SECOND)
+    assert profile.offer(MACHINE, [_pod()], FULL, 2 * SECOND) is not first
+    assert profile.offer(MACHINE, [], FULL, 2 * SECOND) != first
+
+
+def test_an_offer_that_is_still_rising_is_never_taken_for_the_last_word() -> None:
+    """The same samples again and again, and yet the number has to move when the room has stayed."""
+    profile = _profile(window_ms=1)
+    profile.observe(_sample(0, 5000, p=4000), 0)
+    profile.offer(MACHINE, [_pod()], FULL, 0)
+    told = []
+    for second in range(1, 30):
+        profile.observe(_sample(second * SECOND, 1000, p=0), second * SECOND)
+        told.append(_batch(profile.offer(MACHINE, [_pod()], FULL, second * SECOND)))
+    assert told[0] == 5000
+    assert told[-1] == 9000
+
+
+def test_a_refresh_is_due_although_nothing_changed() -> None:
+    """A small decrease is noise until the number is told anew for its age."""
+    profile = _profile()
+    at_ms = 0
+    strategy = FULL
+    offers = []
+    while at_ms <= 2 * strategy.refresh_ms:
+        profile.observe(_sample(at_ms, 3000, p=2000), at_ms)
+        offers.append(profile.offer(MACHINE, [_pod()], strategy, at_ms))
+        at_ms += strategy.refresh_ms // 4
+    assert len({id(offer) for offer in offers}) == 3
+    assert len({str(offer) for offer in offers}) == 1

@@ -1,3 +1,8 @@
+from collections import deque
+
+from hypothesis import given
+from hypothesis import strategies as st
+
 from cotenant_common.model.qos import PriorityBand
 from cotenant_profiler.core.usage import PodSample, Sample, UsageWindow
 
@@ -40,3 +45,37 @@ def test_a_late_or_repeated_sample_is_dropped() -> None:
     assert window.add(_sample(1000, 100))
     assert not window.add(_sample(1000, 900))
     assert not window.add(_sample(500, 900))
+
+
+_TABLES = [
+    {},
+    {"a": PodSample(PriorityBand.PROD, {"cpu": 100, "memory": 1})},
+    {"a": PodSample(PriorityBand.PROD, {"cpu": 301, "memory": 2}), "b": PodSample(PriorityBand.BATCH, {"memory": 3})},
+    {"b": PodSample(PriorityBand.BATCH, {"cpu": 7})},
+]
+
+
+def _mean(usages: list[int]) -> dict[str, int]:
+    return {"cpu": sum(usages) // len(usages)} if usages else {}
+
+
+@given(st.lists(st.tuples(st.integers(1, 4_000), st.sampled_from(range(len(_TABLES)))), min_size=1, max_size=40))
+def test_the_running_means_are_those_of_the_window(steps: list[tuple[int, int]]) -> None:
+    """Whatever comes and goes, and however often the very same table of pods is reported in a row."""
+    window, kept, at_ms = UsageWindow(10_000), deque[Sample](), 0
+    for step_ms, table in steps:
+        at_ms += step_ms
+        sample = Sample(at_ms, {"cpu": table}, {}, _TABLES[table])
+        window.add(sample)
+        kept.append(sample)
+        while at_ms - kept[0].at_ms >= 10_000:
+            kept.popleft()
+        average = window.average()
+        assert average is not None
+        assert average.node == _mean([one.node["cpu"] for one in kept])
+        expected = {}
+        for uid, pod in _TABLES[table].items():
+            known = [one.pods[uid].usage["cpu"] for one in kept if uid in one.pods and "cpu" in one.pods[uid].usage]
+            memory = {"memory": pod.usage["memory"]} if "memory" in pod.usage else {}
+            expected[uid] = PodSample(pod.band, _mean(known) | memory)
+        assert average.pods == expected

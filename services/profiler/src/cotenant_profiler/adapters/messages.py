@@ -3,6 +3,7 @@
 import json
 from collections.abc import Mapping
 from fractions import Fraction
+from functools import lru_cache
 from typing import Any, Final
 
 from cotenant_common.contracts.buckets import OVERCOMMIT
@@ -14,7 +15,7 @@ from cotenant_common.contracts.messages.state import (
     PolicyRecord,
     SpecRecord,
 )
-from cotenant_common.contracts.messages.telemetry import NodeUsage
+from cotenant_common.contracts.messages.telemetry import NodeUsage, PodUsage
 from cotenant_common.model import labels, resources
 from cotenant_common.model.ids import encode_token, object_key
 from cotenant_common.model.pod import parse_pod
@@ -30,20 +31,33 @@ from cotenant_profiler.core.usage import PodSample, Sample
 _NORMALIZATION: Final = "node.koordinator.sh/cpu-normalization-ratio"
 
 
-def sample_of(usage: NodeUsage) -> Sample:
-    """What was not measured is left out: it is not 0."""
-    return Sample(
-        at_ms=usage.at_ms,
-        node=_measured(usage.usage.cpu_milli, usage.usage.memory_bytes),
-        system=_measured(usage.system.cpu_milli, usage.system.memory_bytes),
-        pods={pod.uid: PodSample(band_of(pod.band), _measured(pod.cpu_milli, pod.memory_bytes)) for pod in usage.pods},
-    )
+class Samples:
+    """What a node's reports say. While it reports the very same pods, as a simulated node does, they are read once."""
+
+    def __init__(self) -> None:
+        self._reported: list[PodUsage] | None = None
+        self._pods: Mapping[str, PodSample] = {}
+
+    def read(self, usage: NodeUsage) -> Sample:
+        """What was not measured is left out: it is not 0."""
+        if usage.pods is not self._reported:
+            self._reported = usage.pods
+            self._pods = {
+                pod.uid: PodSample(band_of(pod.band), _measured(pod.cpu_milli, pod.memory_bytes)) for pod in usage.pods
+            }
+        return Sample(
+            at_ms=usage.at_ms,
+            node=_measured(usage.usage.cpu_milli, usage.usage.memory_bytes),
+            system=_measured(usage.system.cpu_milli, usage.system.memory_bytes),
+            pods=self._pods,
+        )
 
 
 def _measured(cpu_milli: int | None, memory_bytes: int | None) -> dict[str, int]:
     return {name: value for name, value in ((CPU, cpu_milli), (MEMORY, memory_bytes)) if value is not None}
 
 
+@lru_cache(maxsize=64)
 def band_of(text: str) -> PriorityBand:
     """``koord-prod`` or ``prod``; anything else is in no band, and counts as high."""
     for name in (text, f"koord-{text}"):

@@ -47,6 +47,39 @@ class Offer:
     message: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """All that an offer is made from, apart from the time and what was sold before."""
+
+    machine: Machine
+    pods: Sequence[PodFacts]
+    strategy: Strategy
+    average: Sample
+    forecast: Forecast | None
+
+    def same(self, other: "Asked") -> bool:
+        mine, theirs = self.average, other.average
+        return (
+            (mine.node, mine.system, mine.pods) == (theirs.node, theirs.system, theirs.pods)
+            and self.pods == other.pods
+            and self.forecast == other.forecast
+            and self.strategy is other.strategy
+            and self.machine == other.machine
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Rest:
+    """An offer that is no longer on its way anywhere: the same question before ``until_ms`` gets it again."""
+
+    offer: Offer
+    asked: Asked
+    until_ms: int
+
+    def answers(self, asked: Asked, now_ms: int) -> bool:
+        return now_ms < self.until_ms and self.asked.same(asked)
+
+
 class NodeProfile:
     """Time is passed in: ``now_ms`` is when this service saw something, so a node's own clock cannot make it look
     fresh or stale."""
@@ -62,6 +95,8 @@ class NodeProfile:
         self._evicting: dict[str, bool] = {}
         self._forecast: Forecast | None = None
         self._forecast_for: tuple[str, ...] | None = None
+        self._rest: Rest | None = None
+        self._moving = False
 
     @property
     def sampled_ms(self) -> int | None:
@@ -71,6 +106,7 @@ class NodeProfile:
 
     def restore(self, band: str, sold: Mapping[str, int] | None, at_ms: int) -> None:
         """Continue from what was published before a restart, so that a rise waits as it would have."""
+        self._rest = None
         for resource, value in (sold or {}).items():
             self._smoothed[band, resource] = Smoothed(value, at_ms)
 
@@ -87,7 +123,10 @@ class NodeProfile:
         return True
 
     def offer(self, machine: Machine, pods: Sequence[PodFacts], strategy: Strategy, now_ms: int) -> Offer | None:
-        """What to sell now; None: nothing is known yet, so what was offered before still stands."""
+        """What to sell now; None: nothing is known yet, so what was offered before still stands.
+
+        While nothing changes the answer is the very same object.
+        """
         if not strategy.enable:
             return self._withdraw(ReasonCode.COLOCATION_DISABLED, "colocation is switched off for this node")
         silent_ms = now_ms - self._seen_ms
@@ -97,7 +136,16 @@ class NodeProfile:
         average = self._window.average()
         if average is None or not self._measured:
             return None
-        facts = self._facts(machine, pods, average, now_ms)
+        asked = Asked(machine, pods, strategy, average, self._forecast_of(pods, machine, now_ms))
+        if self._rest is not None and self._rest.answers(asked, now_ms):
+            return self._rest.offer
+        offer = self._make(asked, now_ms)
+        self._rest = None if self._moving else Rest(offer, asked, self._next_refresh_ms(offer, strategy))
+        return offer
+
+    def _make(self, asked: Asked, now_ms: int) -> Offer:
+        facts, strategy = self._facts(asked), asked.strategy
+        self._moving = False
         self._watch_eviction(facts, strategy)
         batch = {name: term for name, term in batch_terms(facts, strategy).items() if term is not None}
         mid = mid_terms(facts, strategy)
@@ -106,15 +154,24 @@ class NodeProfile:
         message = self._explain(batch, mid, sold_batch, strategy)
         return Offer(sold_batch, sold_mid, tuple(batch.values()), message=message)
 
+    def _next_refresh_ms(self, offer: Offer, strategy: Strategy) -> int:
+        told = [
+            self._smoothed[band, resource].published_ms
+            for band, sold in (("batch", offer.batch), ("mid", offer.mid))
+            for resource in sold or {}
+        ]
+        return min(told, default=0) + strategy.refresh_ms
+
     def _withdraw(self, reason: ReasonCode, message: str) -> Offer:
         # The next fresh sample is offered at once: what held before the silence says nothing about now.
+        self._rest = None
         self._smoothed.clear()
         return Offer(None, None, degraded=reason, message=message)
 
-    def _facts(self, machine: Machine, pods: Sequence[PodFacts], average: Sample, now_ms: int) -> NodeFacts:
+    def _facts(self, asked: Asked) -> NodeFacts:
+        machine, pods, average, forecast = asked.machine, asked.pods, asked.average, asked.forecast
         measured = [replace(pod, usage=average.pods[pod.uid].usage) if pod.uid in average.pods else pod for pod in pods]
         known = {pod.uid: None for pod in pods}
-        forecast = self._forecast_of(measured, machine, now_ms)
         return NodeFacts(
             capacity=machine.capacity,
             allocatable=machine.allocatable,
@@ -154,6 +211,8 @@ class NodeProfile:
             wanted = 0 if self._evicting.get(resource) else target
             state = smooth(self._smoothed.get((band, resource)), wanted, now_ms, policy)
             self._smoothed[band, resource] = state
+            # A rise goes on by itself, from one step to the next.
+            self._moving |= state.rising_ms is not None or wanted > state.value
             sold[resource] = state.value
         return sold
 
