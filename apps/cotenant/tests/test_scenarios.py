@@ -52,6 +52,33 @@ def test_an_unknown_field_is_named_with_file_and_line(tmp_path, capsys) -> None:
     assert "duratoin" in message
 
 
-@pytest.mark.parametrize("options", [["--seed", "1", "--seeds", "2"], ["--seeds", "2", "-o", "json"]])
-def test_options_that_contradict_each_other_are_bad_input(tmp_path, options) -> None:
+@pytest.mark.parametrize(
+    "options",
+    [
+        ["--chaos", "1", "--seeds", "2"],
+        ["--chaos", "1", "-o", "json"],
+        ["--sample", "5s"],
+        ["--sample", "soon", "--csv", "x.csv"],
+        ["--sample", "1s500ms", "--csv", "x.csv"],
+        ["--compare", "none"],
+        ["--seeds", "0"],
+    ],
+)
+def test_options_that_make_no_sense_are_bad_input(tmp_path, options) -> None:
     assert main(["simulate", scenario(tmp_path), *options]) == 3
+
+
+def test_seeds_and_policies_side_by_side_as_json(tmp_path, capsys) -> None:
+    file = scenario(tmp_path)
+    assert main(["simulate", file, "--seeds", "2", "--compare", "none", "observe", "-o", "json"]) == 0
+    (found,) = json.loads(capsys.readouterr().out)["scenarios"]
+    assert [policy["policy"] for policy in found["policies"]] == ["none", "observe"]
+    assert all(policy["expectations"] == {"held": 2, "of": 2} for policy in found["policies"])
+    assert found["differences"]["evictions.total"]["mean"] == 0
+
+
+def test_a_report_is_written(tmp_path, capsys) -> None:
+    page = tmp_path / "report.html"
+    assert main(["simulate", scenario(tmp_path), "--html", str(page), "--sample", "2s"]) == 0
+    assert str(page) in capsys.readouterr().out
+    assert "<svg" in page.read_text()

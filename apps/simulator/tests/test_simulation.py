@@ -140,3 +140,11 @@ def test_another_seed_is_another_run_of_the_same_story(simulated, node):
     objects = [node("n1"), node("n2"), pod_manifest("a", cpu="1", memory="1Gi")]
     assert simulated(objects=objects, seed=1).json() == simulated(objects=objects, seed=1).json()
     assert simulated(objects=objects, seed=2).data["pods"]["default/a"]["phase"] == "Running"
+
+
+def test_the_table_shows_the_figures_that_are_known_and_not_zero(simulated, node):
+    text = simulated(objects=[node("n1"), pod_manifest("a", cpu="1", memory="1Gi")]).table()
+    figures = text[text.index("FIGURE") :].split("\n\n")[0]
+    assert "nodes_used_max" in figures
+    assert "preemptions" not in figures
+    assert "None" not in figures

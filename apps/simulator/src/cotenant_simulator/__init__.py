@@ -3,6 +3,16 @@
 from cotenant_simulator.chaos import simulate_chaos
 from cotenant_simulator.errors import ScenarioError
 from cotenant_simulator.run import Outcome, load, parse, run, simulate
-from cotenant_simulator.seeds import simulate_seeds
+from cotenant_simulator.seeds import Many, simulate_many
 
-__all__ = ["Outcome", "ScenarioError", "load", "parse", "run", "simulate", "simulate_chaos", "simulate_seeds"]
+__all__ = [
+    "Many",
+    "Outcome",
+    "ScenarioError",
+    "load",
+    "parse",
+    "run",
+    "simulate",
+    "simulate_chaos",
+    "simulate_many",
+]

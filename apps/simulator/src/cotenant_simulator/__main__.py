@@ -1,9 +1,10 @@
-"""``python -m cotenant_simulator FILE [-o json] [--seed N | --seeds N | --chaos SEED]``."""
+"""``python -m cotenant_simulator FILE [-o json] [--seed N] [--seeds N] [--chaos SEED]``: without the command line."""
 
 import argparse
 import sys
+from pathlib import Path
 
-from cotenant_simulator import simulate, simulate_chaos, simulate_seeds
+from cotenant_simulator import Many, simulate, simulate_chaos, simulate_many
 
 
 def main() -> int:
@@ -17,7 +18,8 @@ def main() -> int:
     if options.chaos is not None:
         text, status = simulate_chaos(options.file, options.chaos)
     elif options.seeds is not None:
-        text, status = simulate_seeds(options.file, options.seeds)
+        many = Many([Path(options.file)], seed=options.seed, seeds=options.seeds, output=options.output)
+        text, status = simulate_many(many)
     else:
         text, status = simulate(options.file, options.output, options.seed)
     sys.stdout.write(text)

@@ -19,6 +19,9 @@ from cotenant_simulator.core.reading import read_scenario
 from cotenant_simulator.core.scenario import AGENT, BUS, SERVICES, FaultKind, Scenario
 from cotenant_simulator.driver import Driver
 from cotenant_simulator.errors import ScenarioError
+from cotenant_simulator.hosting import SERVICE_CRASHED
+from cotenant_simulator.sources import read_text
+from cotenant_simulator.traces import in_folder, with_courses
 from cotenant_simulator.watch import Violation, Watch
 
 Data = dict[str, Any]
@@ -80,7 +83,7 @@ class _Shrinker:
 
 def chaos(text: str, source: str, seed: int, *, faults: int = FAULTS) -> Report:
     """Raise ScenarioError when the scenario is wrong before any fault."""
-    scenario = read_scenario(text, source, read_config)
+    scenario = _read(text, source)
     data = _plain(text, source)
     chosen = choose_faults(random.Random(seed), scenario.duration_ms, _nodes(data), faults)  # noqa: S311 - no secret
     disturbed = copy.deepcopy(data)
@@ -105,7 +108,11 @@ def _plain(text: str, source: str) -> Data:
 
 
 def _scenario(data: Data, source: str) -> Scenario:
-    return read_scenario(yaml.safe_dump(data, sort_keys=False), source, read_config)
+    return _read(yaml.safe_dump(data, sort_keys=False), source)
+
+
+def _read(text: str, source: str) -> Scenario:
+    return with_courses(read_scenario(text, source, read_config), in_folder(Path(source).parent))
 
 
 def _nodes(data: Data) -> list[str]:
@@ -141,7 +148,7 @@ async def _check(scenario: Scenario) -> list[Violation]:
     crashed = [
         Violation(one.t_ms, f"{one.service} crashed by itself: {one.details}")
         for one in cluster.troubles.found
-        if one.event == "service_crashed" and _GAVE_UP not in one.details
+        if one.event == SERVICE_CRASHED and _GAVE_UP not in one.details
     ]
     return [*watch.violations, *crashed]
 
@@ -149,9 +156,7 @@ async def _check(scenario: Scenario) -> list[Violation]:
 def simulate_chaos(path: str | Path, seed: int) -> tuple[str, int]:
     """The text to print and the exit status: 0 all held, 1 something broke, 3 bad input."""
     try:
-        report = chaos(Path(path).read_text(encoding="utf-8"), str(path), seed)
-    except OSError as error:
-        return f"{path}: cannot be read: {error}\n", 3
+        report = chaos(read_text(Path(path)), str(path), seed)
     except ScenarioError as error:
         return f"{error}\n", 3
     lines = [f"{path}, chaos seed {seed}: {len(report.faults)} faults"]

@@ -52,10 +52,12 @@ class RefusedError(Exception):
 
 
 class Cluster:
-    def __init__(self, overrides: Mapping[str, Mapping[str, Any]], seed: int) -> None:
-        self.clock = LoopClock(EPOCH_MS)
+    def __init__(self, overrides: Mapping[str, Mapping[str, Any]], seed: int, epoch_ms: int = EPOCH_MS) -> None:
+        self.epoch_ms = epoch_ms
+        """Wall time at which virtual time is 0."""
+        self.clock = LoopClock(epoch_ms)
         self.server = MemoryServer(self.clock)
-        self.troubles = Troubles(lambda: self.clock.now_ms() - EPOCH_MS)
+        self.troubles = Troubles(lambda: self.clock.now_ms() - epoch_ms)
         self.demands = Demands()
         self.nodes: dict[str, SimulatedNode] = {}
         self.hosts: dict[str, Hosted] = {}
@@ -99,10 +101,10 @@ class Cluster:
         if nodes:
             fresh = [shape for shape in shapes if shape.name not in self.nodes]
             for shape in fresh:
-                self._boot(shape)
+                self.boot(shape.name)
             await self._apply(nodes)
             for shape in fresh:
-                self._power_on(shape)
+                self.start_agent(self.add_node(shape))
             await loop.current().quiet()
         others = [document for document in documents if document.data.get("kind") != "Node"]
         if others:
@@ -113,17 +115,20 @@ class Cluster:
         if planned.faults:
             raise RefusedError(planned.faults[0])
 
-    def _boot(self, shape: NodeShape) -> None:
+    def boot(self, name: str) -> None:
         """The machine is up before anybody names it, so its Node never looks dead."""
-        beat = Heartbeat(node=shape.name, agent_id="boot", at_ms=self.clock.now_ms())
-        key = encode_token(shape.name)
+        beat = Heartbeat(node=name, agent_id="boot", at_ms=self.clock.now_ms())
+        key = encode_token(name)
         self.server.store(buckets.HEARTBEATS).apply([Put(key, codec.encode(beat), ttl_s=_BOOT_TTL_S)])
 
-    def _power_on(self, shape: NodeShape) -> None:
+    def add_node(self, shape: NodeShape) -> SimulatedNode:
         node = SimulatedNode(shape, self._overrides.get(AGENT, {}), self.demands, self.clock.now_ms)
         self.nodes[shape.name] = node
+        return node
+
+    def start_agent(self, node: SimulatedNode) -> None:
         settings = node.settings(sealed(AGENT))
-        self._host(f"{AGENT}/{shape.name}", lambda context: node.agent(context, settings)).start()
+        self._host(f"{AGENT}/{node.name}", lambda context: node.agent(context, settings)).start()
 
     async def remove(self, objects: Sequence[ObjectRef]) -> None:
         """What is not there any more is deleted already. Raise ApiError."""

@@ -60,6 +60,9 @@ class Argument:
 
 
 _NOT_YET: Final = Argument()
+_LOAD_AWARE: Final = "LoadAwareScheduling"
+_REPORTS_TO_MISS_MS: Final = 60_000
+"""The reference lets a node's metrics grow three minutes old, which is three of its own reports."""
 _THRESHOLDS: Final = {
     "highThresholds": Argument("high_thresholds"),
     "lowThresholds": Argument("low_thresholds"),
@@ -277,11 +280,19 @@ def _follow_slow_reports(overrides: Overrides) -> None:
             "usage_window_ms": 5 * interval_ms,
             "descheduling_interval_ms": max(5_000, interval_ms),
         },
-        "profiler": {"metric_stale_s": 10 * interval_ms / 1000, "window_s": 10 * interval_ms / 1000},
+        "profiler": {
+            "metric_stale_s": 10 * interval_ms / 1000,
+            "window_s": 10 * interval_ms / 1000,
+            "sweep_interval_s": max(5.0, interval_ms / 1000),
+        },
     }
     for service, values in scaled.items():
         for name, value in values.items():
             overrides[service].setdefault(name, value)
+    written = overrides["scheduler"].get(_LOAD_AWARE) or {}
+    if interval_ms > _REPORTS_TO_MISS_MS and isinstance(written, Mapping):
+        expiration = {"nodeMetricExpirationSeconds": 3 * interval_ms // 1000}
+        overrides["scheduler"][_LOAD_AWARE] = {**expiration, **written}
 
 
 def schema_text() -> str:

@@ -11,8 +11,9 @@ from cotenant_common.runtime import requests
 from cotenant_gateway.core.errors import ApiError
 from cotenant_gateway.core.yaml_source import Document
 from cotenant_simulator import loop
+from cotenant_simulator.accounts import Accounts
 from cotenant_simulator.cluster import Cluster, RefusedError
-from cotenant_simulator.core.checks import Verdict, judge
+from cotenant_simulator.core.checks import SUMMARY, Verdict, judge
 from cotenant_simulator.core.scenario import Apply, Entry, Fault, Remove, Scenario, SetUsage, Signal, Silence
 from cotenant_simulator.errors import ScenarioError
 from cotenant_simulator.node.host import NodeShape, NodeShapeError, read_shape
@@ -43,10 +44,13 @@ def moments(scenario: Scenario) -> dict[int, Moment]:
 
 
 class Driver:
-    def __init__(self, scenario: Scenario, cluster: Cluster) -> None:
+    def __init__(self, scenario: Scenario, cluster: Cluster, sample_ms: int | None = None) -> None:
+        """``sample_ms`` None: the accounts keep no series."""
         self._scenario = scenario
         self._cluster = cluster
+        cluster.demands.follow(scenario.courses)
         self.recorder = Recorder(cluster)
+        self.accounts = Accounts(cluster, self.recorder, scenario.duration_ms, sample_ms)
         self._looks: tuple[int, Callable[[], None]] | None = None
         self._at_end: Callable[[Json], None] = lambda _: None
         self._verdicts: dict[int, Verdict] = {}
@@ -62,6 +66,8 @@ class Driver:
 
     def _moments(self) -> dict[int, Moment]:
         found = moments(self._scenario)
+        for at_ms in self._cluster.demands.changes(self._scenario.duration_ms):
+            found.setdefault(at_ms, Moment())
         if self._looks is not None:
             for at_ms in range(0, self._scenario.duration_ms, self._looks[0]):
                 found.setdefault(at_ms, Moment())
@@ -70,6 +76,7 @@ class Driver:
     async def run(self) -> Json:
         """The outcome. Raise ScenarioError when the gateway refuses what the scenario asks."""
         now = loop.current()
+        self.accounts.start()
         self._cluster.start()
         await now.quiet()
         user = asyncio.create_task(self._obey(), name="user")
@@ -77,6 +84,7 @@ class Driver:
             self._orders.put_nowait(Apply(self._scenario.objects))
         for at_ms, moment in self._moments().items():
             await now.sleep_until_ms(at_ms)
+            self._cluster.demands.tick(at_ms)
             self._happen(moment)
             await now.quiet()
             if self._failure is not None:
@@ -88,6 +96,8 @@ class Driver:
         outcome = self.recorder.outcome()
         self._at_end(outcome)
         await self._cluster.stop()
+        outcome["summary"] = self.accounts.summary(outcome)
+        self.accounts.finish(outcome)
         outcome["expectations"] = [self._verdicts[at].json() for at in range(len(self._scenario.expect))]
         return outcome
 
@@ -99,6 +109,8 @@ class Driver:
         if not expected:
             return
         outcome = self.recorder.outcome()
+        if any(self._scenario.expect[at].subject == SUMMARY for at in expected):
+            outcome["summary"] = self.accounts.summary(outcome)
         for at in expected:
             self._verdicts[at] = judge(self._scenario.expect[at], outcome)
 

@@ -23,6 +23,9 @@ from cotenant_simulator.links import MutableBus
 
 Factory = Callable[[ServiceContext], Service]
 
+SERVICE_CRASHED: Final = "service_crashed"
+"""The event of the trouble that a task which ended by itself leaves."""
+
 _ERRORS: Final = 40
 _RESTART_S: Final = 1.0
 """A supervisor starts what died by itself again; a fault keeps it down for as long as the fault lasts."""
@@ -158,7 +161,7 @@ class Hosted:
         if self._bus is None or self._bus.inner.link.cut:
             return  # it was crashed on purpose, and whatever it died of is that
         self._bus.inner.cut()
-        self._troubles.logger(self.name).error("service_crashed", problem=problem)
+        self._troubles.logger(self.name).error(SERVICE_CRASHED, problem=problem)
         asyncio.get_running_loop().call_later(_RESTART_S, self._start_again)
 
     def _start_again(self) -> None:

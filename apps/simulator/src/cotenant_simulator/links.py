@@ -1,11 +1,12 @@
 """A connection that can be told to keep telemetry to itself."""
 
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from typing import Final
 
 from cotenant_common.bus.memory_bus import MemoryBucket, MemoryBus
-from cotenant_common.bus.protocol import Handler, Received, Responder, Subscription
+from cotenant_common.bus.protocol import EventMessage, Handler, Received, Responder, Subscription
 from cotenant_common.contracts.buckets import BucketSpec
+from cotenant_common.contracts.messages.base import Message
 
 _TELEMETRY: Final = "cotenant.v1.tel."
 
@@ -29,8 +30,15 @@ class MutableBus:
         if not (self.silent and subject.startswith(_TELEMETRY)):
             await self.inner.publish(subject, data, headers)
 
+    async def publish_message(self, subject: str, message: Message, headers: Mapping[str, str] | None = None) -> None:
+        if not (self.silent and subject.startswith(_TELEMETRY)):
+            await self.inner.publish_message(subject, message, headers)
+
     async def publish_event(self, subject: str, data: bytes, *, event_id: str, headers: Mapping[str, str]) -> int:
         return await self.inner.publish_event(subject, data, event_id=event_id, headers=headers)
+
+    async def publish_events(self, events: Sequence[EventMessage]) -> None:
+        await self.inner.publish_events(events)
 
     async def subscribe(self, subject: str, handler: Handler, *, queue: str | None = None) -> Subscription:
         return await self.inner.subscribe(subject, handler, queue=queue)
@@ -56,6 +64,9 @@ class MutableBus:
 
     async def wait_failed(self) -> str:
         return await self.inner.wait_failed()
+
+    async def wait_reconnected(self) -> None:
+        await self.inner.wait_reconnected()
 
     async def close(self) -> None:
         await self.inner.close()

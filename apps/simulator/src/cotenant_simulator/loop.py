@@ -1,50 +1,18 @@
 """Virtual time in which one can wait until an instant is over."""
 
 import asyncio
-import heapq
-from collections.abc import Callable, Coroutine
-from contextvars import Context
-from typing import Any, TypeVar, TypeVarTuple, Unpack
+from collections.abc import Coroutine
+from typing import Any, TypeVar
 
-from cotenant_common.testing.virtual_loop import VirtualLoop
+from cotenant_common.testing.virtual_loop import SAME_INSTANT_S, VirtualLoop
 
 T = TypeVar("T")
-Ts = TypeVarTuple("Ts")
-# Timers this close together fire in one turn of asyncio's loop.
-_SAME_INSTANT_S = 1e-9
-
-
-class _Timer(asyncio.TimerHandle):
-    """Of one instant, the timer that was set first fires first. A heap alone keeps no such order, and which one it
-    keeps would depend on timers of tasks that die in the order of their addresses.
-    """
-
-    __slots__ = ("serial",)
-    serial: int
-
-    def __lt__(self, other: object) -> bool:
-        if not isinstance(other, _Timer):
-            return NotImplemented
-        mine: float = self._when  # type: ignore[attr-defined]
-        others: float = other._when  # type: ignore[attr-defined]
-        return mine < others or (mine == others and self.serial < other.serial)
 
 
 class SimulationLoop(VirtualLoop):
     def __init__(self) -> None:
         super().__init__()
         self._waiting_for_quiet: list[object] = []
-        self._timers_set = 0
-
-    def call_at(
-        self, when: float, callback: Callable[[Unpack[Ts]], object], *args: *Ts, context: Context | None = None
-    ) -> asyncio.TimerHandle:
-        timer = _Timer(when, callback, args, self, context)
-        timer.serial = self._timers_set = self._timers_set + 1
-        scheduled: list[asyncio.TimerHandle] = self._scheduled  # type: ignore[attr-defined]
-        heapq.heappush(scheduled, timer)
-        timer._scheduled = True  # type: ignore[attr-defined]  # noqa: SLF001 - as the loop's own call_at does
-        return timer
 
     async def quiet(self) -> None:
         """Return when nothing is left to do at this instant but what the caller does next.
@@ -62,11 +30,10 @@ class SimulationLoop(VirtualLoop):
             self._waiting_for_quiet.remove(ticket)
 
     def _busy(self) -> bool:
-        ready: Any = self._ready  # type: ignore[attr-defined]
-        if len(ready) >= len(self._waiting_for_quiet):
+        if len(self._ready) >= len(self._waiting_for_quiet):
             return True
-        timers: list[asyncio.TimerHandle] = self._scheduled  # type: ignore[attr-defined]
-        return bool(timers) and timers[0].when() <= self.time() + _SAME_INSTANT_S
+        next_s = self.next_timer_s
+        return next_s is not None and next_s <= self.time() + SAME_INSTANT_S
 
     async def sleep_until_ms(self, at_ms: int) -> None:
         """Nothing happens when that is now, or past."""

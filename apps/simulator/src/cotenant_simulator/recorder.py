@@ -22,11 +22,11 @@ from cotenant_common.contracts.messages.state import (
 from cotenant_common.model import resources
 from cotenant_common.model.ids import encode_token
 from cotenant_common.model.resources import CPU, MEMORY
-from cotenant_common.testing.context import EPOCH_MS
 from cotenant_gateway.adapters.records import to_seen, to_spec, to_waiting
 from cotenant_gateway.core import views
 from cotenant_gateway.core.records import PodState
 from cotenant_simulator.cluster import Cluster
+from cotenant_simulator.core.charges import used_by_quota
 
 M = TypeVar("M", bound=Message)
 Json = dict[str, Any]
@@ -103,10 +103,10 @@ class Recorder:
         charged = [one for one in bindings.values() if not _ended(statuses.get(one.uid, ()))]
         events = self.events()
         return {
-            "virtual_ms": self._cluster.clock.now_ms() - EPOCH_MS,
+            "virtual_ms": self._cluster.clock.now_ms() - self._cluster.epoch_ms,
             "pods": self._pods_now(specs, statuses, bindings, events),
             "nodes": self._nodes_now(specs, charged, events),
-            "quotas": self._quotas_now(charged),
+            "quotas": self._quotas_now(specs.values(), charged),
             "reservations": {},
             "migrations": self._migrations_now(),
             "events": events,
@@ -128,6 +128,12 @@ class Recorder:
             },
             pods=[f"{one.namespace}/{one.name}" for one in specs.values() if one.kind == "Pod"],
         )
+
+    def charged(self) -> list[Binding]:
+        """The bindings of pods that have not ended."""
+        statuses = _by_uid(self._read(buckets.PODSTATUS, PodStatusRecord).values())
+        bound = self._read(buckets.BINDINGS, Binding).values()
+        return [one for one in bound if not _ended(statuses.get(one.uid, ()))]
 
     # Pods
 
@@ -199,16 +205,14 @@ class Recorder:
 
     # Quotas and migrations
 
-    def _quotas_now(self, charged: Iterable[Binding]) -> Json:
-        used: dict[str, dict[str, int]] = {}
-        for binding in charged:
-            for name in binding.quota_chain or ([binding.quota] if binding.quota else []):
-                used[name] = resources.add(used.get(name, {}), binding.requests)
+    def _quotas_now(self, specs: Iterable[SpecRecord], charged: Iterable[Binding]) -> Json:
+        used = used_by_quota(specs, charged)
         found: Json = {}
         for tree in self._read(buckets.QUOTASTATUS, QuotaTreeStatus).values():
             for quota in tree.quotas:
                 named = used.get(quota.name, {})
-                dimensions = sorted({*quota.min, *quota.max, *quota.used})
+                keys = quota.max or (CPU, MEMORY, *named)
+                dimensions = sorted({*quota.min, *quota.used, *keys})
                 found[quota.name] = {
                     "min": dict(quota.min),
                     "max": dict(quota.max),
@@ -241,7 +245,7 @@ class Recorder:
             event = codec.decode(Event, received.data)
             self._events.append(
                 {
-                    "t_ms": event.at_ms - EPOCH_MS,
+                    "t_ms": event.at_ms - self._cluster.epoch_ms,
                     "type": event.type,
                     "object": event.object,
                     "reason": event.reason,

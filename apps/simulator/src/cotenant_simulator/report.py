@@ -10,6 +10,7 @@ from cotenant_common.model.resources import CPU
 from cotenant_simulator.core import durations
 from cotenant_simulator.core.checks import Verdict, describe
 from cotenant_simulator.core.scenario import Scenario
+from cotenant_simulator.core.summary import flattened
 from cotenant_simulator.hosting import Trouble
 
 _MOST_PODS: Final = 60
@@ -29,6 +30,7 @@ def as_table(
         _nodes(data["nodes"]),
         _quotas(data["quotas"]),
         _events(data["events"]),
+        _summary(data["summary"]),
         _verdicts(scenario, verdicts),
         _notes(scenario, troubles),
     ]
@@ -96,6 +98,12 @@ def _events(events: Sequence[Mapping[str, Any]]) -> str:
     counted = Counter((event["type"], event["reason"] or "-") for event in events)
     rows = [(kind, reason, str(count)) for (kind, reason), count in sorted(counted.items())]
     return columns(("EVENT", "REASON", "COUNT"), rows) if rows else ""
+
+
+def _summary(summary: Mapping[str, Any]) -> str:
+    """What is known and not zero; the rest is in the JSON."""
+    rows = [(name, f"{value:,}") for name, value in flattened(summary).items() if value]
+    return columns(("FIGURE", "VALUE"), rows) if rows else ""
 
 
 def _verdicts(scenario: Scenario, verdicts: Sequence[Verdict]) -> str:

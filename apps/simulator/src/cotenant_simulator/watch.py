@@ -4,7 +4,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from cotenant_common.bus.protocol import Entry
-from cotenant_common.contracts import buckets
+from cotenant_common.contracts import buckets, codec
+from cotenant_common.contracts.messages.state import Binding
 from cotenant_common.model import resources
 from cotenant_common.testing.context import EPOCH_MS
 from cotenant_scheduler.app import SchedulerService
@@ -33,13 +34,16 @@ class Watch:
 
     def _on_binding(self, entry: Entry) -> None:
         if entry.value is not None and not buckets.is_bookkeeping(entry.key):
-            self._note(self._of_bindings())
+            self._note(self._of_bindings(codec.decode(Binding, entry.value)))
 
-    def _of_bindings(self) -> list[str]:
+    def _of_bindings(self, written: Binding) -> list[str]:
+        """A max may be lowered under what is used: only adding to it is wrong."""
         view = self._recorder.ledger()
+        added = written.quota_chain or ([written.quota] if written.quota else [])
+        limits = {name: limits for name, limits in _limits(view.quotas).items() if name in added}
         return [
             *invariants.over_allocatable(view.charged, view.allocatable),
-            *invariants.over_quota(view.charged, _limits(view.quotas)),
+            *invariants.over_quota(view.charged, limits),
         ]
 
     def look(self) -> None:

@@ -1,6 +1,7 @@
 import pytest
 
 from cotenant_simulator import ScenarioError, parse
+from cotenant_simulator.config import sealed
 
 HEAD = """apiVersion: cotenant.io/v1
 kind: Scenario
@@ -105,8 +106,98 @@ def test_reference_arguments_become_settings():
     assert found["profiler"]["metric_stale_s"] == 600, "slow reports are not lost reports"
 
 
+@pytest.mark.parametrize(
+    ("written", "seconds"), [("", 900), (", scheduler: {LoadAwareScheduling: {nodeMetricExpirationSeconds: 30}}", 30)]
+)
+def test_slow_reports_stretch_what_the_scheduler_calls_old_unless_the_file_says_so(written: str, seconds: int):
+    config = f"  config: {{agent: {{usageIntervalMs: 300000}}{written}}}\n"
+    overrides = parse(HEAD + config, "file.yaml").overrides["scheduler"]
+    assert sealed("scheduler")(**overrides).load_aware_scheduling.node_metric_expiration_seconds == seconds
+
+
 def test_the_environment_does_not_reach_a_simulation(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("COTENANT_DESCHEDULER_DRY_RUN", "true")
-    from cotenant_simulator.config import sealed
-
     assert sealed("descheduler")().dry_run is False
+
+
+NODE_AND_POD = (
+    HEAD
+    + """  objects:
+    - {apiVersion: v1, kind: Node, metadata: {name: n1}, status: {capacity: {cpu: "4", memory: 8Gi}}}
+    - {apiVersion: v1, kind: Pod, metadata: {name: web}, spec: {containers: [{name: main}]}}
+    - apiVersion: apps/v1
+      kind: Deployment
+      metadata: {name: api, namespace: shop}
+      spec:
+        replicas: 2
+        selector: {matchLabels: {app: api}}
+        template: {metadata: {labels: {app: api}}, spec: {containers: [{name: main}]}}
+  timeline:
+"""
+)
+
+
+@pytest.mark.parametrize(
+    ("entry", "field", "says"),
+    [
+        ("usage: {pods: {default/wbe: {cpu: 1}}}", "spec.timeline[0].usage.pods", "no Pod 'default/wbe' in this file"),
+        ("usage: {pods: {shop/ap-0: {cpu: 1}}}", "spec.timeline[0].usage.pods", "no Pod 'shop/ap-0'"),
+        ("usage: {pods: {api-0: {cpu: 1}}}", "spec.timeline[0].usage.pods", "no Pod 'default/api-0'"),
+        ("usage: {pods: {web: {cpu: 1}, default/web: {cpu: 2}}}", "spec.timeline[0].usage.pods['default/web']",
+         "already set"),
+        ("usage: {node: n1}", "spec.timeline[0].usage", "sets nothing"),
+        ("usage: {node: n1, system: {memory: 99999Ei}}", "spec.timeline[0].usage.system.memory", "at most 8Pi"),
+        ('usage: {node: n1, system: {cpu: "1e400"}}', "spec.timeline[0].usage.system.cpu", "at most"),
+        ("signal: {pod: wbe, cpi: 2}", "spec.timeline[0].signal.pod", "did you mean 'default/web'"),
+        ("signal: {pod: web, cpi: nan}", "spec.timeline[0].signal.cpi", "finite"),
+        ("signal: {pod: web, latency_ms: inf}", "spec.timeline[0].signal.latency_ms", "finite"),
+        ("delete: [{kind: Pod, name: wbe}]", "spec.timeline[0].delete", "no Pod 'default/wbe'"),
+        ("delete: [{kind: Node, name: n2}]", "spec.timeline[0].delete", "no Node 'n2'"),
+        ("delete: [{kind: Deployment, namespace: shop, name: web}]", "spec.timeline[0].delete", "no Deployment"),
+        ("apply:", "spec.timeline[0].apply", "says nothing"),
+    ],
+)  # fmt: skip
+def test_an_entry_that_would_do_nothing_is_an_error(entry: str, field: str, says: str):
+    caught = error(f"    - at: 1s\n      {entry}\n", NODE_AND_POD)
+    assert caught.field == field
+    assert caught.line == NODE_AND_POD.count("\n") + 2
+    assert says in caught.message
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        "usage: {pods: {web: {cpu: 1}, shop/api-1: {cpu: 2}}}",
+        "signal: {pod: shop/api-0, cpi: 2}",
+        "delete: [{kind: Pod, name: web}, {kind: ConfigMap, name: any}, {kind: ElasticQuota, name: root}]",
+    ],
+)
+def test_an_entry_may_name_what_the_file_makes(entry: str):
+    parse(f"{NODE_AND_POD}    - at: 1s\n      {entry}\n", "file.yaml")
+
+
+@pytest.mark.parametrize(
+    ("expectation", "field", "says"),
+    [
+        ("{at: end, count: {event: pod.eviction}, equals: 0}", "spec.expect[0].count.event", "did you mean"),
+        ("{at: end, pod: web, phase: Runing}", "spec.expect[0].phase", "did you mean 'Running'"),
+        ("{at: end, node: n1, usage: {memory: 99999Ei}}", "spec.expect[0].usage.memory", "at most"),
+    ],
+)
+def test_a_word_that_never_occurs_is_not_silently_expected(expectation: str, field: str, says: str):
+    caught = error(f"  expect:\n    - {expectation}\n")
+    assert (caught.line, caught.field) == (7, field)
+    assert says in caught.message
+
+
+def test_nobody_waits_for_a_million_years():
+    caught = error("  duration: 99999999999999999999h\n", HEAD.replace("  duration: 1m\n", ""))
+    assert (caught.field, caught.message) == (
+        "spec.duration", "expected at most 3650d, got '99999999999999999999h'",
+    )  # fmt: skip
+
+
+def test_an_annotation_of_the_simulator_that_nobody_reads_is_an_error():
+    metadata = "{name: a, annotations: {cotenant.io/sim-usge: x}}"
+    manifest = f"{{apiVersion: v1, kind: Pod, metadata: {metadata}, spec: {{containers: [{{name: main}}]}}}}"
+    assert "cotenant.io/sim-usage" in error(f"  objects:\n    - {manifest}\n").message

@@ -1,11 +1,12 @@
 """Reading a mapping strictly: every field is known, every value is checked, every fault names its place."""
 
+import math
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
 from cotenant_common.model import resources
 from cotenant_common.model.quantity import QuantityError
-from cotenant_gateway.core.validate.schema import did_you_mean, quote, show
+from cotenant_gateway.core.validate.schema import MAX_AMOUNT, did_you_mean, quote, show
 from cotenant_gateway.core.yaml_source import Document, Path
 from cotenant_simulator.core import durations
 from cotenant_simulator.core.scenario import Demand
@@ -52,6 +53,10 @@ class Place:
                 raise self.error("required, and missing", name)
         return self
 
+    def section(self, key: str) -> "Place | None":
+        """None when it is absent or null."""
+        return self.at(key) if self.mapping().get(key) is not None else None
+
     def items(self) -> list["Place"]:
         if self.value is None:
             return []
@@ -77,6 +82,8 @@ class Place:
             found = float(self.text())
         except ValueError:
             raise self.error(f"expected a number, got {quote(self.value)}") from None
+        if not math.isfinite(found):
+            raise self.error(f"expected a finite number, got {quote(self.value)}")
         if found < 0:
             raise self.error(f"expected a number that is not negative, got {quote(self.value)}")
         return found
@@ -96,9 +103,12 @@ class Place:
 
     def quantity(self, resource: str) -> int:
         try:
-            return resources.parse(resource, self.text())
+            found = resources.parse(resource, self.text())
         except QuantityError as problem:
             raise self.error(str(problem)) from None
+        if found > MAX_AMOUNT:
+            raise self.error(f"expected at most {resources.render(resource, MAX_AMOUNT)}, got {quote(self.value)}")
+        return found
 
     def demand(self) -> Demand:
         self.known((resources.CPU, resources.MEMORY))

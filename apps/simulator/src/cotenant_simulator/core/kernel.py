@@ -119,7 +119,7 @@ def wait_ms_per_slice(share: Share, *, idle_class: bool, saturation: float) -> f
 
 def slices_per_s(share: Share) -> float:
     """A thread that never waits is still scheduled for each piece of work; a hundred a second stand for that."""
-    return max(100.0, share.given_milli / SLICE_MS) if share.given_milli > _ROUNDING else 0.0
+    return max(100.0, float(round(share.given_milli / SLICE_MS))) if share.given_milli > _ROUNDING else 0.0
 
 
 @dataclass(frozen=True, slots=True)

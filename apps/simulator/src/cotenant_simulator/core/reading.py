@@ -1,6 +1,7 @@
 """The text of a scenario file turned into a ``Scenario``, or one clear error."""
 
-from collections.abc import Callable, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from cotenant_gateway.core.validate.kinds import KINDS, find_kind
@@ -16,6 +17,7 @@ from cotenant_simulator.core.scenario import (
     BUS,
     SERVICES,
     Apply,
+    Demand,
     Entry,
     Expectation,
     Fault,
@@ -37,6 +39,10 @@ _SPEC: Final = ("seed", "duration", "config", "objects", "timeline", "expect")
 _LASTING: Final = ("usage", "signal", "silence", "fault")
 _SIGNALS: Final = ("cpi", "psi_cpu_some", "psi_memory_some", "sched_wait_ms", "latency_ms")
 
+_WORKLOADS: Final = ("Deployment", "Job")
+_ORDINAL: Final = re.compile(r"(.+)-\d+")
+"""A pod of a workload: the workload's key and a number."""
+
 ReadConfig = Callable[[Place | None], tuple[Mapping[str, Mapping[str, Any]], list[str]]]
 """The section ``config`` (None: absent) → settings by service, and warnings. Raises ScenarioError."""
 
@@ -50,10 +56,10 @@ def read_scenario(text: str, source: str, read_config: ReadConfig) -> Scenario:
     name = place.at("metadata").known(("name", "labels", "annotations"), required=("name",)).at("name").text()
     spec = place.at("spec").known(_SPEC, required=("duration",))
     duration_ms = spec.at("duration").duration_ms()
-    overrides, warnings = read_config(_section(spec, "config"))
-    objects = _manifests(_section(spec, "objects"))
-    timeline = _timeline(_section(spec, "timeline"), duration_ms)
-    _check_nodes(_section(spec, "timeline"), objects, timeline)
+    overrides, warnings = read_config(spec.section("config"))
+    objects = read_manifests(spec.section("objects"))
+    timeline = _timeline(spec.section("timeline"), duration_ms)
+    _check_names(spec.section("timeline"), objects, timeline)
     return Scenario(
         name=name,
         seed=spec.optional("seed", lambda each: each.integer()) or 0,
@@ -61,7 +67,7 @@ def read_scenario(text: str, source: str, read_config: ReadConfig) -> Scenario:
         overrides=overrides,
         objects=objects,
         timeline=timeline,
-        expect=_expectations(_section(spec, "expect"), duration_ms),
+        expect=_expectations(spec.section("expect"), duration_ms),
         source=source,
         warnings=warnings,
     )
@@ -75,10 +81,6 @@ def _document(text: str, source: str) -> Place:
     if len(documents) != 1:
         raise ScenarioError(source, None, "", f"expected one document of kind {KIND}, got {len(documents)}")
     return Place(source, documents[0])
-
-
-def _section(spec: Place, name: str) -> Place | None:
-    return spec.at(name) if spec.mapping().get(name) is not None else None
 
 
 def _expectations(place: Place | None, duration_ms: int) -> list[Expectation]:
@@ -95,6 +97,8 @@ def _entry(place: Place, duration_ms: int) -> Entry:
     if len(verbs) != 1:
         raise place.error(f"expected exactly one of {', '.join(_VERBS)}, got {', '.join(verbs) or 'none'}")
     verb = verbs[0]
+    if place.value[verb] is None:
+        raise place.error("says nothing", verb)
     at_ms = duration_ms if place.value["at"] == "end" else place.at("at").duration_ms()
     if at_ms > duration_ms:
         raise place.error(f"{place.value['at']} is after the scenario's duration", "at")
@@ -105,17 +109,39 @@ def _entry(place: Place, duration_ms: int) -> Entry:
     return Entry(at_ms, _VERBS[verb](place.at(verb)), place.line or 0, until_ms)
 
 
-def _check_nodes(place: Place | None, objects: Sequence[Document], timeline: Sequence[Entry]) -> None:
-    """A node that no manifest of the file makes is a slip of the pen, and would do nothing without a word."""
+def _check_names(place: Place | None, objects: Sequence[Document], timeline: Sequence[Entry]) -> None:
+    """What no manifest of the file makes is a slip of the pen, and would do nothing without a word."""
     applied = [one for entry in timeline if isinstance(entry.verb, Apply) for one in entry.verb.documents]
-    known = [one.data["metadata"]["name"] for one in (*objects, *applied) if one.data["kind"] == "Node"]
+    made = {kind: _named((*objects, *applied), kind) for kind in ("Node", "Pod", *_WORKLOADS)}
     for at, entry in enumerate(timeline):
-        verb = entry.verb
-        named = verb.node if isinstance(verb, SetUsage | Signal | Silence | Fault) else None
-        if place is not None and named is not None and named not in known:
-            raise place.at(at).error(
-                f"no Node {quote(named)} in this file{did_you_mean(named, known)}", _word_of(verb), "node"
-            )
+        for kind, name, *path in _mentioned(entry.verb):
+            workload_of = _ORDINAL.fullmatch(name)
+            by_workload = kind == "Pod" and workload_of and any(workload_of[1] in made[each] for each in _WORKLOADS)
+            if place is not None and name not in made[kind] and not by_workload:
+                raise place.at(at).error(f"no {kind} {quote(name)} in this file{did_you_mean(name, made[kind])}", *path)
+
+
+def _named(documents: Sequence[Document], kind: str) -> dict[str, None]:
+    """As the timeline names them: ``namespace/name``, nodes by name alone."""
+    found = [one.data["metadata"] for one in documents if one.data["kind"] == kind]
+    return {
+        one["name"] if kind == "Node" else f"{one.get('namespace') or 'default'}/{one['name']}": None for one in found
+    }
+
+
+def _mentioned(verb: Verb) -> Iterator[tuple[str, ...]]:
+    """Kind, name, and where in the entry it stands."""
+    if isinstance(verb, SetUsage | Signal | Silence | Fault) and verb.node is not None:
+        yield "Node", verb.node, _word_of(verb), "node"
+    if isinstance(verb, SetUsage):
+        for key in verb.pods:
+            yield "Pod", key, "usage", "pods"
+    if isinstance(verb, Signal):
+        yield "Pod", verb.pod, "signal", "pod"
+    if isinstance(verb, Remove):
+        for one in verb.objects:
+            if one.kind in ("Node", "Pod", *_WORKLOADS):
+                yield one.kind, one.name if one.namespace is None else f"{one.namespace}/{one.name}", "delete"
 
 
 def _word_of(verb: Verb) -> str:
@@ -123,10 +149,10 @@ def _word_of(verb: Verb) -> str:
 
 
 def _apply(place: Place) -> Verb:
-    return Apply(_manifests(place))
+    return Apply(read_manifests(place))
 
 
-def _manifests(place: Place | None) -> tuple[Document, ...]:
+def read_manifests(place: Place | None) -> tuple[Document, ...]:
     """As the gateway takes them; what can be said of each by itself is said now, with its line in the file."""
     documents = []
     for at, one in enumerate(place.items() if place else [], start=1):
@@ -184,9 +210,20 @@ def _usage(place: Place) -> Verb:
     system = place.optional("system", lambda each: each.demand())
     if system is not None and node is None:
         raise place.error("required with system: whose system is it?", "node")
-    pods = _section(place, "pods")
-    named = {} if pods is None else {_key(pods, name): pods.at(name).demand() for name in pods.mapping()}
-    return SetUsage(node, system, named)
+    pods = place.section("pods")
+    if system is None and pods is None:
+        raise place.error("sets nothing; add system or pods")
+    return SetUsage(node, system, {} if pods is None else _pod_demands(pods))
+
+
+def _pod_demands(pods: Place) -> dict[str, Demand]:
+    named: dict[str, Demand] = {}
+    for name in pods.mapping():
+        key = _key(pods, name)
+        if key in named:
+            raise pods.error(f"{key} is already set in this entry", name)
+        named[key] = pods.at(name).demand()
+    return named
 
 
 def _key(pods: Place, name: str) -> str:

@@ -6,6 +6,7 @@ from enum import StrEnum
 from typing import Any, Final, Literal
 
 from cotenant_gateway.core.yaml_source import Document
+from cotenant_simulator.core.courses import Courses
 
 SERVICES: Final = ("gateway", "scheduler", "quota", "profiler", "descheduler")
 """In the order in which they start."""
@@ -144,3 +145,5 @@ class Scenario:
     source: str
     """The file's name, for messages."""
     warnings: Sequence[str] = ()
+    courses: Courses = field(default_factory=dict)
+    """The tables that ``cotenant.io/sim-usage`` names, read."""

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from cotenant_agent.adapters.ports import NodeFacts, NodePorts
@@ -41,6 +41,10 @@ class NodeShape:
     name: str
     capacity: Mapping[str, int]
     allocatable: Mapping[str, int]
+    cpus: tuple[int, ...] = ()
+    """Numbers of its CPUs, where they are not the first of the machine."""
+    labels: Mapping[str, str] = field(default_factory=dict)
+    """What its agent found, beside its name."""
 
     def reserved(self, resource: str) -> int:
         return max(0, self.capacity[resource] - self.allocatable[resource])
@@ -55,8 +59,10 @@ def read_shape(manifest: Mapping[str, Any]) -> NodeShape:
     }
     capacity = {**lists["allocatable"], **lists["capacity"]}
     for name in (CPU, MEMORY):
-        if not capacity.get(name):
+        if name not in capacity:
             raise NodeShapeError(f"status.capacity.{name}", "required: a simulated node has what its Node says")
+        if capacity[name] <= 0:
+            raise NodeShapeError(f"status.capacity.{name}", "expected more than zero")
     capacity.setdefault(PODS, DEFAULT_PODS)
     return NodeShape(manifest["metadata"]["name"], capacity, {**capacity, **lists["allocatable"]})
 
@@ -66,8 +72,8 @@ class SimulatedNode:
         self, shape: NodeShape, overrides: Mapping[str, Any], demands: Demands, now_ms: Callable[[], int]
     ) -> None:
         self.shape = shape
-        count = math.ceil(shape.capacity[CPU] / 1_000)
-        cpus = format_cpuset(range(count))
+        numbers = shape.cpus or tuple(range(math.ceil(shape.capacity[CPU] / 1_000)))
+        cpus = format_cpuset(numbers)
         self.machine = Machine(shape.name, shape.capacity[CPU], shape.capacity[MEMORY], cpus, demands, now_ms)
         self.runtime = SimulatedRuntime(self.machine, now_ms)
         self._sampler = SimulatedSampler(self.machine, demands, now_ms)
@@ -77,12 +83,12 @@ class SimulatedNode:
         offered = {name: amount for name, amount in shape.allocatable.items() if name not in (CPU, MEMORY)}
         self._facts = NodeFacts(
             capacity={**offered, CPU: shape.capacity[CPU], MEMORY: shape.capacity[MEMORY]},
-            cpus=tuple(Cpu(cpu, cpu // 2, 0, 0) for cpu in range(count)),
+            cpus=tuple(Cpu(cpu, cpu // 2, 0, 0) for cpu in numbers),
             whole_machine=True,
             boot_id="simulated",
             kernel="simulated",
             runtime="simulated",
-            labels={labels.HOSTNAME: shape.name, labels.OS: "linux"},
+            labels={labels.HOSTNAME: shape.name, labels.OS: "linux", **shape.labels},
             capabilities={"level": "simulated"},
         )
 

@@ -28,6 +28,7 @@ class Totals:
     throttled_periods: float = 0.0
     wait_us: float = 0.0
     slices: float = 0.0
+    """In thousandths."""
 
 
 @dataclass(slots=True)
@@ -70,7 +71,7 @@ class PodRate:
     given_milli: float
     throttled: bool
     slices: float
-    """Per millisecond."""
+    """Per second, whole: so that seconds in which nothing changes look the same."""
     wait_us: float
     """Per millisecond."""
     pressure: float
@@ -206,7 +207,7 @@ class Machine:
             demand=self.demand(tenant),
             given_milli=share.given_milli,
             throttled=share.throttled,
-            slices=slices / 1_000,
+            slices=slices,
             wait_us=slices * wait_ms,
             pressure=pressure,
             memory_pressure=None if signal is None else signal.psi_memory_some,

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Callable, Iterable
 from dataclasses import replace
 from typing import Final
 
-from cotenant_agent.adapters.manifests import PodPlan, read_plan
+from cotenant_agent.adapters.manifests import Confinement, PodPlan, read_plan
 from cotenant_agent.core.isolation import group_of
 from cotenant_agent.runtime import (
     ContainerPhase,
@@ -68,10 +68,16 @@ class SimulatedRuntime:
             self._run(launch, container.name, 0)
         return self.containers(launch.uid)
 
+    def resume(self, plan: PodPlan, started_ms: int | None) -> None:
+        """It ran before anybody looked, and is there to be adopted."""
+        self._plans[plan.pod.uid] = plan
+        for container in plan.containers:
+            self._run(plan.launch(Confinement()), container.name, 0, started_ms)
+
     async def restart(self, launch: PodLaunch, container: str) -> ContainerState:
         return self._run(launch, container, self._states[launch.uid, container].attempt + 1)
 
-    def _run(self, launch: PodLaunch, container: str, attempt: int) -> ContainerState:
+    def _run(self, launch: PodLaunch, container: str, attempt: int, started_ms: int | None = None) -> ContainerState:
         self._pids += 1
         key = (launch.uid, container)
         self._states[key] = ContainerState(
@@ -88,7 +94,7 @@ class SimulatedRuntime:
             log_max_bytes=0,
             log_files=0,
             pid=self._pids,
-            started_at_ms=self._now_ms(),
+            started_at_ms=self._now_ms() if started_ms is None else started_ms,
         )
         plan = self._plans[launch.uid]
         lasts_ms = annotations.read_duration_ms(plan.pod.annotations, labels.SIM_DURATION)

@@ -67,7 +67,7 @@ class SimulatedSampler:
             throttled_periods=int(totals.throttled_periods),
             run_us=int(totals.cpu_us) if sensitive else None,
             wait_us=int(totals.wait_us) if sensitive else None,
-            slices=int(totals.slices) if sensitive else None,
+            slices=int(totals.slices // 1_000) if sensitive else None,
             cpu_pressure_some=rate.pressure if sensitive else None,
             memory_pressure_some=rate.memory_pressure,
         )
