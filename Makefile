@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 PACKAGES := libs/common services/gateway services/scheduler services/quota services/descheduler services/profiler services/agent apps/simulator apps/cotenant
 SOURCES := libs/common/src services/*/src apps/*/src
 
-.PHONY: setup demo test lint fmt type unit lock docs clean
+.PHONY: setup demo test lint fmt type unit lock docs wheels compose-up compose-down compose-test clean
 
 setup: $(STAMP)
 
@@ -56,6 +56,21 @@ lock: $(BIN)/uv
 	$(BIN)/uv pip compile --quiet --universal --generate-hashes --python-version 3.11 --no-emit-index-url --no-header --upgrade requirements/runtime.in -o requirements/runtime.txt
 	$(BIN)/uv pip compile --quiet --universal --generate-hashes --python-version 3.11 --no-emit-index-url --no-header --upgrade requirements/dev.in -o requirements/dev.txt
 	$(BIN)/uv pip compile --quiet --universal --generate-hashes --python-version 3.11 --no-emit-index-url --no-header --upgrade requirements/bootstrap.in -o requirements/bootstrap.txt
+
+wheels: setup
+	@rm -rf dist
+	@for member in $(PACKAGES); do $(BIN)/uv build --quiet --wheel --no-build-isolation --python $(BIN)/python -o dist $$member || exit 1; done
+	@ls dist
+
+# These need a Docker engine with compose, and nothing that `make setup` installs.
+compose-up:
+	@$(PYTHON) deploy/compose/stack.py up
+
+compose-down:
+	@$(PYTHON) deploy/compose/stack.py down
+
+compose-test:
+	@$(PYTHON) deploy/compose/stack.py check
 
 clean:
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
