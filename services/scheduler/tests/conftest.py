@@ -1,6 +1,6 @@
 """A small cluster to decide on: objects in, placements and reasons out."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
@@ -9,7 +9,9 @@ from cotenant_common.model import quantity, resources
 from cotenant_common.testing import builders
 from cotenant_scheduler.core.engine import Decision, Engine, Placement, Refused
 from cotenant_scheduler.core.estimate import LoadPolicy, NodeMetric
+from cotenant_scheduler.core.plugins.interface import Plugin
 from cotenant_scheduler.core.plugins.registry import default_plugins
+from cotenant_scheduler.core.profile import PluginChoice
 from cotenant_scheduler.core.quota import QuotaObject, QuotaShare, QuotaTree
 from cotenant_scheduler.core.request import PodRequest, read_request
 from cotenant_scheduler.core.snapshot import NodeFacts, Sold
@@ -20,9 +22,17 @@ from cotenant_scheduler.core.verdict import Verdict
 class World:
     """Remembers every decision; fails a test that overfills a node."""
 
-    def __init__(self, policy: LoadPolicy | None = None, seed: int = 0) -> None:
+    def __init__(
+        self,
+        policy: LoadPolicy | None = None,
+        seed: int = 0,
+        *,
+        choice: PluginChoice | None = None,
+        outside: Sequence[Plugin] = (),
+        fused: bool = False,
+    ) -> None:
         self.policy = policy or LoadPolicy()
-        self.engine = Engine(default_plugins(), self.policy, seed=seed)
+        self.engine = Engine(default_plugins(choice, outside), self.policy, seed=seed, fused=fused)
         self.now_ms = 1_000_000
         self.decisions: list[Decision] = []
         self.pods: dict[str, PodRequest] = {}
@@ -71,7 +81,7 @@ class World:
         if owner:
             manifest["metadata"]["ownerReferences"] = [{"kind": owner, "name": "own", "controller": True}]
         pod = builders.parse_pod(manifest, uid=f"uid-{name}", created_ms=created_ms)
-        return read_request(pod, self.policy, revision)
+        return read_request(pod, self.policy, revision, self.engine.annotations)
 
     def submit(self, name: str, **fields: Any) -> PodRequest:
         self.revision += 1
@@ -132,7 +142,10 @@ class World:
             for charge in cluster.placed[row].values():
                 held = resources.add(held, charge.requests)
             assert {k: v for k, v in held.items() if v} == requested, f"sums of {node}"
-            for name, value in requested.items():
+            holds = [charge for uid, charge in cluster.placed[row].items() if uid in self.engine.room.holds]
+            for name, total in requested.items():
+                # What is held for a nominee comes on top of what its victims hold until they are gone.
+                value = total - sum(charge.requests.get(name, 0) for charge in holds)
                 assert value >= 0
                 if name in allocatable and cluster.node(row).registered:
                     assert value <= allocatable[name] or name in self.cut, f"{node} is overfilled with {name}"

@@ -6,6 +6,8 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any
 
+import pytest
+
 from cotenant_common.contracts import buckets, codec
 from cotenant_common.contracts.buckets import BucketSpec
 from cotenant_common.contracts.messages.base import Message
@@ -23,9 +25,11 @@ from cotenant_common.contracts.messages.state import (
 from cotenant_common.contracts.messages.telemetry import NodeUsage, Usage
 from cotenant_common.contracts.subjects import EVENTS_WILDCARD, NODE_USAGE, SCHEDULER_EXPLAIN, SCHEDULER_WHY_NOT
 from cotenant_common.runtime import requests
+from cotenant_common.runtime.settings import SettingsError, load_settings
 from cotenant_common.testing import builders
 from cotenant_common.testing.context import EPOCH_MS, memory_server, service_context
 from cotenant_common.testing.virtual_loop import in_virtual_time
+from cotenant_scheduler.adapters import facts
 from cotenant_scheduler.app import SchedulerService
 from cotenant_scheduler.config import SchedulerSettings
 
@@ -461,7 +465,8 @@ async def test_a_ledger_that_is_wrong_is_repaired_counted_and_told():
         assert service.debug_state()["placed"] == 1
         assert service.debug_state()["repaired"] == 1
         (event,) = [event for event in stack.events if event.type == "ledger.repaired"]
-        assert "default/a holds room on n1 but was not charged" in event.message
+        assert event.object == "Pod/default/a"
+        assert "believed nothing, is node n1" in event.message
         await asyncio.sleep(61)
         assert service.debug_state()["repaired"] == 1
 
@@ -725,3 +730,114 @@ async def test_a_bindings_store_made_anew_gets_back_what_was_bound():
     async with running(stack) as service:
         assert service.debug_state()["placed"] == 1
         assert await stack.bindings() == before
+
+
+@in_virtual_time
+async def test_a_bus_that_is_away_at_the_start_is_waited_for():
+    stack = Stack()
+    await stack.node("n")
+    await stack.pod("a", cpu="1")
+    context = service_context(stack.server, "scheduler", instance="scheduler-1")
+    context.bus.partition()
+    service = SchedulerService(context, SchedulerSettings())
+    task = asyncio.create_task(service.run())
+    await asyncio.sleep(30)
+    assert not task.done()
+    context.bus.heal()
+    await asyncio.sleep(10)
+    assert (await stack.bindings())["a"].node == "n"
+    task.cancel()
+    await asyncio.wait([task])
+
+
+@in_virtual_time
+async def test_the_kernel_is_used_where_the_settings_ask_for_it():
+    pytest.importorskip("numba", reason="the kernel needs numba, an optional speed-up")
+    stack = Stack()
+    await stack.node("n")
+    await stack.pod("a", cpu="1")
+    async with running(stack, fused_kernel="on") as service:
+        await asyncio.sleep(5)
+        assert service._state.engine.fused
+        assert (await stack.bindings())["a"].node == "n"
+
+
+@in_virtual_time
+async def test_small_clusters_do_without_the_kernel():
+    stack = Stack()
+    await stack.node("n")
+    async with running(stack) as service:
+        await asyncio.sleep(5)
+        assert not service._state.engine.fused
+
+
+def test_settings_that_name_an_unknown_plugin_are_refused_at_once():
+    plugins = {"score": {"enabled": [{"name": "Nobody"}]}}
+    settings = load_settings(SchedulerSettings, overrides={"plugins": plugins})
+    with pytest.raises(SettingsError, match="no plugin Nobody is installed"):
+        SchedulerService(service_context(Stack().server, "scheduler"), settings)
+
+
+@in_virtual_time
+async def test_an_audit_makes_the_charge_of_a_pod_anew_only_when_something_about_it_changed(monkeypatch):
+    made = []
+    make = facts.charge_from
+    monkeypatch.setattr(
+        facts, "charge_from", lambda binding, *rest: (made.append(binding.uid), make(binding, *rest))[1]
+    )
+    stack = Stack()
+    await stack.node("n1", cpu="1")
+    async with running(stack) as service:
+        await stack.pod("a", cpu="1")
+        await asyncio.sleep(31)
+        assert "uid-a" in made
+        made.clear()
+        await asyncio.sleep(120)
+        assert made == []
+        assert service.debug_state()["repaired"] == 0
+
+
+@in_virtual_time
+async def test_while_the_bus_is_slow_no_more_is_decided_than_may_wait_for_it():
+    stack = Stack()
+    await stack.node("n1", cpu="100")
+    async with running(stack, bind_batch=5, bind_backlog=10) as service:
+        store = service._bindings.batch
+
+        async def slowly(operations):
+            if len(operations) > 1:  # the lease is renewed as quickly as ever
+                await asyncio.sleep(1)
+            return await store(operations)
+
+        service._bindings.batch = slowly
+        for i in range(60):
+            await stack.pod(f"p{i:02}", cpu="1")
+        for _ in range(5):
+            await asyncio.sleep(1)
+            assert 0 < len(service._state.in_flight) <= 15
+        await asyncio.sleep(20)
+        assert len(await stack.bindings()) == 60
+        assert stack.told("pod.bound") == sorted(stack.told("pod.bound"))
+
+
+@in_virtual_time
+async def test_pods_are_read_before_taking_over_and_with_pauses():
+    """Thousands that all differ take longer to read than a lease lives."""
+    stack = Stack()
+    await stack.node("n1", cpu="1000")
+    async with running(stack) as service:
+        for i in range(300):
+            await stack.pod(f"p{i:03}", cpu=f"{100 + i}m")
+        await asyncio.sleep(1)
+        state = service._state
+        state._requests.clear()
+        reading = asyncio.create_task(state.read_ahead(state.profile))
+        turns = 0
+        while not reading.done():
+            await asyncio.sleep(0)
+            turns += 1
+        assert turns >= 4
+        read = dict(state._requests)
+        assert len(read) == 300
+        state.rebuild()
+        assert all(state.request(uid) is request for uid, request in read.items())

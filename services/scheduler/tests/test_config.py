@@ -1,7 +1,8 @@
 import pytest
 
 from cotenant_common.runtime.settings import SettingsError, load_settings
-from cotenant_scheduler.config import LoadAwareArguments, SchedulerSettings, duration_ms
+from cotenant_scheduler.arguments import LoadAwareArguments, duration_ms
+from cotenant_scheduler.config import SchedulerSettings
 from cotenant_scheduler.core.estimate import Aggregation
 
 

@@ -60,6 +60,19 @@ def test_every_raise_wakes_at_once(world):
     assert world.placed(world.run()) == ["a"]
 
 
+def test_a_held_queue_admits_nothing_and_wakes_when_it_is_resumed(world):
+    nodes(world)
+    parent = one("dept", {"cpu": 8000}, held=True)
+    world.quota(parent | one(parent="dept"))
+    world.submit("a", cpu="1", quota="team")
+    world.run()
+    assert world.verdict("a").reason is ReasonCode.QUOTA_HELD
+    assert "quota dept is held" in world.verdict("a").message
+    resumed = one("dept", {"cpu": 8000}) | one(parent="dept")
+    world.engine.set_quota_tree(QuotaTree("tree", 2, 1_000_000, resumed))
+    assert world.placed(world.run()) == ["a"]
+
+
 def test_a_release_in_the_quota_wakes_at_once(world):
     nodes(world)
     world.quota(one())

@@ -208,8 +208,8 @@ def same_state(left, right) -> None:
         assert a.ports[i] == b.ports[j]
         assert a.load.metric_ms[i] == b.load.metric_ms[j]
         if a.load.metric_ms[i] != UNSET:
-            for column in ("plain", "prod", "scored"):
-                assert getattr(a.load, column)[:, i].tolist() == getattr(b.load, column)[:, j].tolist()
+            for column in ("capacity", "judged", "limit", "scored", "gate", "view"):
+                assert getattr(a.load, column)[..., i].tolist() == getattr(b.load, column)[..., j].tolist(), column
     for name in MAX:
         assert left.engine.quotas.used(name) == right.engine.quotas.used(name)
 

@@ -100,15 +100,16 @@ class Binder:
             await self._write([self._jobs.pop(key) for key in keys])
 
     async def _write(self, jobs: Sequence[Job]) -> None:
-        """All of them, or each on its own when one of them meets a conflict."""
+        """All of them, or half by half until the one that meets a conflict stands alone."""
         try:
             revisions = await self._commit(jobs)
         except ConflictError as error:
             if len(jobs) == 1:
                 await self._settle(jobs[0], error)
                 return
-            for job in jobs:
-                await self._write([job])
+            middle = len(jobs) // 2
+            await self._write(jobs[:middle])
+            await self._write(jobs[middle:])
             return
         for job, revision in zip(jobs, revisions, strict=True):
             if isinstance(job, Bind):

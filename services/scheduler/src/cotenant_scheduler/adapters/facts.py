@@ -1,7 +1,7 @@
 """Messages of the bus → plain values of the core."""
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Final
 
 from pydantic import ValidationError
@@ -20,24 +20,30 @@ from cotenant_common.model.pod import parse_pod
 from cotenant_common.model.quantity import QuantityError
 from cotenant_common.model.resources import CPU, PODS, RESOURCES_BY_BAND
 from cotenant_common.telemetry.logging import get_logger
-from cotenant_scheduler.config import own_thresholds
+from cotenant_scheduler.arguments import own_thresholds
+from cotenant_scheduler.core.budgets import Budget
 from cotenant_scheduler.core.charge import Charge
 from cotenant_scheduler.core.engine import Placement
 from cotenant_scheduler.core.estimate import Estimate, LoadPolicy, PlacedLoad, Thresholds
 from cotenant_scheduler.core.quota import QuotaObject, QuotaShare, QuotaTree, countable
 from cotenant_scheduler.core.request import PodRequest, read_request
+from cotenant_scheduler.core.room import Leaving, Promise
+from cotenant_scheduler.core.selectors import parse_label_selector
 from cotenant_scheduler.core.snapshot import NodeFacts, Sold
 from cotenant_scheduler.core.taints import parse_taints
 
 _log = get_logger("scheduler")
+_HANGS_AFTER_MS: Final = 30_000
 _RESERVED_CPUS_ONLY: Final = "ReservedCPUsOnly"
 
 
-def pod_request(record: SpecRecord, revision: int, policy: LoadPolicy) -> PodRequest | None:
+def pod_request(
+    record: SpecRecord, revision: int, policy: LoadPolicy, extras: Collection[str] = ()
+) -> PodRequest | None:
     """None, logged, for a manifest that the gateway should have refused: one bad pod must not stop the rest."""
     try:
         pod = parse_pod(record.manifest, uid=record.uid, created_ms=record.created_ms, incarnation=record.incarnation)
-        return read_request(pod, policy, revision)
+        return read_request(pod, policy, revision, extras)
     except (QuantityError, KeyError, ValueError, TypeError, AttributeError) as error:
         _log.error("pod_unusable", pod=f"{record.namespace}/{record.name}", uid=record.uid, error=str(error))
         return None
@@ -159,7 +165,13 @@ def _band(band: str, amounts: Mapping[str, int] | None) -> dict[str, int]:
 def quota_tree(status: QuotaTreeStatus) -> QuotaTree:
     shares = {
         each.name: QuotaShare(
-            each.name, each.max, each.runtime, each.min, parent=each.parent or None, allow_lent=each.allow_lent
+            each.name,
+            each.max,
+            each.runtime,
+            each.min,
+            parent=each.parent or None,
+            allow_lent=each.allow_lent,
+            held=each.stop_policy != "None",
         )
         for each in status.quotas
     }
@@ -172,6 +184,39 @@ def quota_objects(records: Iterable[SpecRecord]) -> list[QuotaObject]:
         for record in records
         if record.kind == "ElasticQuota" and record.deletion is None
     ]
+
+
+def leaving(record: SpecRecord) -> Leaving | None:
+    """None for a pod that nobody told to go."""
+    mark = record.deletion
+    if mark is None:
+        return None
+    until_ms, owner = mark.data.get("promised_until_ms"), mark.data.get("beneficiary")
+    ends_ms = mark.at_ms + mark.grace_ms + _HANGS_AFTER_MS if until_ms is None else int(until_ms)
+    return Leaving(ends_ms, str(owner) if owner is not None else None)
+
+
+def promises(record: SpecRecord, requests: Mapping[str, int]) -> list[Promise]:
+    """What earlier incarnations left behind, as far as it was promised; each asked for what its successor asks for."""
+    found = []
+    for past in record.evicted:
+        owner, until_ms = past.data.get("beneficiary"), past.data.get("promised_until_ms")
+        node = past.node or past.data.get("node")
+        if owner is not None and until_ms is not None and node:
+            name = (record.namespace or "", record.name)
+            found.append(Promise(past.uid, name, str(node), requests, str(owner), past.at_ms, int(until_ms)))
+    return found
+
+
+def budgets(records: Iterable[SpecRecord]) -> list[Budget]:
+    found = []
+    for record in records:
+        if record.kind == "PodDisruptionBudget" and record.deletion is None:
+            spec: Mapping[str, Any] = record.manifest.get("spec") or {}
+            selector = parse_label_selector(spec.get("selector"))
+            amounts = spec.get("minAvailable"), spec.get("maxUnavailable")
+            found.append(Budget(record.namespace or "", record.name, selector, *amounts))
+    return found
 
 
 def _listed_namespaces(record: SpecRecord) -> tuple[str, ...]:
@@ -226,4 +271,6 @@ def charge_from(binding: Binding, pod: PodRequest | None, status: PodStatusRecor
         anti_affinity=shape.anti_affinity if shape is not None else (),
         quota_label=pod.quota_label if pod is not None else binding.quota,
         preemptible=binding.preemptible,
+        priority=binding.priority,
+        evictable=pod.evictable if pod is not None else binding.preemptible,
     )

@@ -169,6 +169,7 @@ def _record(
         message=verdict.message,
         refusals=refusal_counts(verdict),
         nodes_total=verdict.nodes_total,
+        nominated_node=verdict.numbers.get("node") if verdict.state is Waiting.NOMINATED else None,
         attempts=(before.attempts if before else 0) + 1,
         since_ms=now_ms if before is None or changed else before.since_ms,
         updated_ms=now_ms,

@@ -1,5 +1,6 @@
 """Mirrors of the buckets kept in step with the engine: a change of one object touches only what it is about."""
 
+import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
@@ -19,14 +20,18 @@ from cotenant_common.contracts.messages.telemetry import NodeUsage
 from cotenant_common.model.ids import decode_token, encode_token
 from cotenant_common.runtime.mirror import BucketMirror
 from cotenant_scheduler.adapters import facts
+from cotenant_scheduler.adapters.requests import RequestReader
 from cotenant_scheduler.adapters.usage import UsageWindow
 from cotenant_scheduler.core.charge import Charge
 from cotenant_scheduler.core.engine import Engine
 from cotenant_scheduler.core.estimate import Aggregation, LoadPolicy
 from cotenant_scheduler.core.ledger import Drift
+from cotenant_scheduler.core.profile import Profile
 from cotenant_scheduler.core.request import PodRequest
 
 _NODE_PREFIX: Final = "Node.-."
+_READ_AT_A_TIME: Final = 64
+_BUDGET_PREFIX: Final = "PodDisruptionBudget."
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,20 +58,22 @@ class Listeners:
 class ClusterState:
     """``engine`` is None until ``rebuild``: nothing is derived from half a snapshot."""
 
-    def __init__(
-        self, make_engine: Callable[[LoadPolicy], Engine], policy: LoadPolicy, windows_ms: tuple[int, int]
-    ) -> None:
+    def __init__(self, make_engine: Callable[[Profile], Engine], profile: Profile, windows_ms: tuple[int, int]) -> None:
         self.engine: Engine | None = None
         self.listeners = Listeners()
-        self.policy = policy
+        self.profile = profile
         self.in_flight: dict[str, None] = {}
         """uids whose binding is on its way: charged though the mirror does not show it yet."""
         self._make_engine = make_engine
         self._windows_ms = windows_ms
         self._windows: dict[str, UsageWindow] = {}
         self._requests: dict[str, PodRequest] = {}
+        self._reader = RequestReader(profile.load)
+        self._read_for: tuple[LoadPolicy, frozenset[str]] = (profile.load, frozenset())
         self._spec_key_of: dict[str, str] = {}
         self._binding_of: dict[str, str] = {}
+        self._charges: dict[str, tuple[tuple[Binding, PodRequest | None, PodStatusRecord | None], Charge]] = {}
+        """Made once from what never changes: an audit asks for all of them."""
         self._recorded: dict[str, int] = {}
         self._ended: dict[str, None] = {}
         """Bound pods of which nothing runs any more; they stay ended when their status goes before the binding."""
@@ -83,28 +90,50 @@ class ClusterState:
     def mirrors(self) -> list[BucketMirror[Any]]:
         return [self.specs, self.bindings, self.statuses, self.nodes, self.overcommit, self.quotas, self.records]
 
-    def rebuild(self, policy: LoadPolicy | None = None) -> Engine:
+    def rebuild(self, profile: Profile | None = None) -> Engine:
         """A new engine from what the buckets say now; assumptions of an earlier leadership go with the old one."""
-        self.policy = policy or self.policy
+        self.profile = profile or self.profile
         self.in_flight.clear()
-        self._requests.clear()
         self._recorded.clear()
         self._ended.clear()
         self._spec_key_of = {
             record.uid: key for key, record in sorted(self.specs.items.items()) if record.kind == "Pod"
         }
         self._binding_of = {}
+        self._charges.clear()
         for key, binding in sorted(self.bindings.items.items(), key=lambda item: item[1].attempt):
             self._binding_of[binding.uid] = key
-        engine = self.engine = self._make_engine(self.policy)
+        engine = self.engine = self._make_engine(self.profile)
+        self._read_with(self.profile.load, engine.annotations)
         engine.set_quota_objects(facts.quota_objects(self.all_specs()))
+        self._refresh_budgets()
         for status in self._sorted(self.quotas):
             engine.set_quota_tree(facts.quota_tree(status))
         for name in self._node_names():
             self._refresh_node(name)
         for uid in sorted({**self._spec_key_of, **self._binding_of}):
             self.refresh_pod(uid)
+        self._keep_promises(engine)
         return engine
+
+    async def read_ahead(self, profile: Profile) -> None:
+        """Read the pods that ``rebuild`` will need, with pauses.
+
+        Thousands of pods that all differ take longer to read than a lease lives, and who rebuilt from them in one go
+        had lost it by then, and the next one too.
+        """
+        self._read_with(profile.load, self._make_engine(profile).annotations)
+        for count, uid in enumerate(tuple(self._spec_key_of), start=1):
+            self.request(uid)
+            if count % _READ_AT_A_TIME == 0:
+                await asyncio.sleep(0)
+
+    def _read_with(self, policy: LoadPolicy, annotations: frozenset[str]) -> None:
+        """What was read for another policy says something else."""
+        if self._read_for != (policy, annotations):
+            self._read_for = (policy, annotations)
+            self._requests.clear()
+            self._reader = RequestReader(policy, annotations)
 
     def stand_by(self) -> None:
         """Keep the mirrors warm and decide nothing."""
@@ -152,7 +181,8 @@ class ClusterState:
         own = None
         if engine is not None and name in engine.cluster.rows:
             own = engine.cluster.node(engine.cluster.rows[name]).thresholds
-        wanted = (self.policy.thresholds.aggregation, self.policy.score_aggregation, own.aggregation if own else None)
+        policy = self.profile.load
+        wanted = (policy.thresholds.aggregation, policy.score_aggregation, own.aggregation if own else None)
         return list(dict.fromkeys(each for each in wanted if each is not None))
 
     def _on_quota(self, _key: str, old: QuotaTreeStatus | None, new: QuotaTreeStatus | None, _revision: int) -> None:
@@ -176,6 +206,8 @@ class ClusterState:
         elif kind == "ElasticQuota" and self.engine is not None:
             self.engine.set_quota_objects(facts.quota_objects(self.all_specs()))
             self.listeners.work()
+        elif kind == "PodDisruptionBudget":
+            self._refresh_budgets()
         elif kind == "ConfigMap" and self.engine is not None:
             self.listeners.configured()
 
@@ -202,6 +234,7 @@ class ClusterState:
         elif old is not None:
             if self._binding_of.get(old.uid) == key:
                 del self._binding_of[old.uid]
+                self._charges.pop(old.uid, None)
             self.refresh_pod(old.uid)
 
     def _on_status(self, _key: str, old: PodStatusRecord | None, new: PodStatusRecord | None, _revision: int) -> None:
@@ -225,12 +258,32 @@ class ClusterState:
             return
         charge = self.charge(uid)
         if charge is not None:
+            self._note_leaving(engine, uid)
             engine.put_charge(charge)
             self._drop_orphan(uid)
         else:
             engine.release(uid)
             self._queue_or_forget(engine, uid)
         self.listeners.work()
+
+    def _note_leaving(self, engine: Engine, uid: str) -> None:
+        record = self.record(uid)
+        if record is not None and (leaving := facts.leaving(record)) is not None:
+            engine.room.set_leaving(uid, leaving)
+
+    def _keep_promises(self, engine: Engine) -> None:
+        """Room that was freed for somebody before this engine was built, told by the successors of those who left."""
+        for record in self.all_specs():
+            pod = self.request(record.uid) if record.kind == "Pod" and record.evicted else None
+            for promise in facts.promises(record, pod.shape.request) if pod is not None else ():
+                row = engine.cluster.rows.get(promise.node)
+                if row is not None and engine.ledger.get(promise.uid) is None:
+                    engine.room.promise(promise, list(engine.cluster.placed[row].values()))
+
+    def _refresh_budgets(self) -> None:
+        if self.engine is not None:
+            keys = sorted(key for key in self.specs.items if key.startswith(_BUDGET_PREFIX))
+            self.engine.budgets.set(facts.budgets(self.specs.items[key] for key in keys))
 
     def _note_end(self, uid: str) -> None:
         binding, record = self.binding(uid), self.record(uid)
@@ -300,7 +353,7 @@ class ClusterState:
         if key is None or record is None:
             return None
         if uid not in self._requests:
-            pod = facts.pod_request(record, self.specs.revision_of(key) or 0, self.policy)
+            pod = self._reader.read(record, self.specs.revision_of(key) or 0)
             if pod is None:
                 return None
             self._requests[uid] = pod
@@ -330,7 +383,11 @@ class ClusterState:
         binding = self.binding(uid)
         if binding is None or uid in self._ended or self.rejection(uid) is not None:
             return None
-        return facts.charge_from(binding, self.request(uid), self.status(binding))
+        made_from = (binding, self.request(uid), self.status(binding))
+        known = self._charges.get(uid)
+        if known is None or not all(was is now for was, now in zip(known[0], made_from, strict=True)):
+            known = self._charges[uid] = (made_from, facts.charge_from(*made_from))
+        return known[1]
 
     def charges(self) -> dict[str, Charge]:
         found = ((uid, self.charge(uid)) for uid in self._binding_of)

@@ -13,12 +13,22 @@ _PROD: Final = (PriorityBand.PROD.value, PriorityBand.PROD.short)
 _PERCENT: Final = {"p50": 50, "p90": 90, "p95": 95, "p99": 99}
 
 
-@dataclass(slots=True)
-class _PodSum:
-    cpu: int = 0
-    memory: int = 0
-    samples: int = 0
-    is_prod: bool = False
+_PodSum = list[int]
+"""Milli-cores and bytes, each times the milliseconds they were measured over; how many samples; 1 for a prod pod.
+
+A plain list: every pod of every node passes here once a second.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class _Sample:
+    """What has to be taken off again when the sample leaves the window."""
+
+    at_ms: int
+    weight: int
+    node: Pair
+    system: Pair
+    pods: list[tuple[str, int, int]]
 
 
 @dataclass(slots=True)
@@ -31,7 +41,7 @@ class UsageWindow:
 
     window_ms: int
     kept_ms: int
-    _samples: deque[NodeUsage] = field(default_factory=deque)
+    _samples: deque[_Sample] = field(default_factory=deque)
     _history: deque[tuple[int, Pair]] = field(default_factory=deque)
     _weight: int = 0
     _node: Pair = (0, 0)
@@ -43,38 +53,55 @@ class UsageWindow:
         used = _pair(sample.usage)
         if used is None or (self._samples and sample.at_ms <= self._samples[-1].at_ms):
             return False
-        self._samples.append(sample)
-        self._count(sample, +1)
+        self._take(sample, used)
         while self._samples[0].at_ms <= sample.at_ms - self.window_ms:
-            self._count(self._samples.popleft(), -1)
+            self._drop(self._samples.popleft())
         self._history.append((sample.at_ms, used))
         while self._history[0][0] <= sample.at_ms - self.kept_ms:
             self._history.popleft()
         return True
 
-    def _count(self, sample: NodeUsage, sign: int) -> None:
-        weight = sign * max(1, sample.interval_ms)
-        self._weight += weight
-        self._node = _moved(self._node, _pair(sample.usage) or (0, 0), weight)
-        self._system = _moved(self._system, _pair(sample.system) or (0, 0), weight)
+    def _take(self, sample: NodeUsage, used: Pair) -> None:
+        weight, pods, sums = max(1, sample.interval_ms), [], self._pods
         for pod in sample.pods:
-            total = self._pods.setdefault(pod.uid, _PodSum())
-            total.cpu += weight * (pod.cpu_milli or 0)
-            total.memory += weight * (pod.memory_bytes or 0)
-            total.samples += sign
-            if sign > 0:
-                total.is_prod = pod.band in _PROD
-            if total.samples == 0:
-                del self._pods[pod.uid]
+            uid, cpu, memory = pod.uid, weight * (pod.cpu_milli or 0), weight * (pod.memory_bytes or 0)
+            pods.append((uid, cpu, memory))
+            total = sums.get(uid)
+            if total is None:
+                sums[uid] = [cpu, memory, 1, pod.band in _PROD]
+            else:
+                total[0] += cpu
+                total[1] += memory
+                total[2] += 1
+                total[3] = pod.band in _PROD
+        system = _pair(sample.system) or (0, 0)
+        self._samples.append(_Sample(sample.at_ms, weight, used, system, pods))
+        self._weight += weight
+        self._node = _moved(self._node, used, weight)
+        self._system = _moved(self._system, system, weight)
+
+    def _drop(self, sample: _Sample) -> None:
+        sums = self._pods
+        for uid, cpu, memory in sample.pods:
+            total = sums[uid]
+            if total[2] == 1:
+                del sums[uid]
+            else:
+                total[0] -= cpu
+                total[1] -= memory
+                total[2] -= 1
+        self._weight -= sample.weight
+        self._node = _moved(self._node, sample.node, -sample.weight)
+        self._system = _moved(self._system, sample.system, -sample.weight)
 
     def metric(self, wanted: Iterable[Aggregation]) -> NodeMetric | None:
         """The report as of the newest sample; None before the first."""
         if not self._samples:
             return None
-        newest = self._samples[-1].at_ms
+        newest, weight = self._samples[-1].at_ms, self._weight
         pods = {
-            uid: PodMetric((total.cpu // self._weight, total.memory // self._weight), total.is_prod)
-            for uid, total in self._pods.items()
+            uid: PodMetric((cpu // weight, memory // weight), bool(prod))
+            for uid, (cpu, memory, _, prod) in self._pods.items()
         }
         return NodeMetric(
             update_ms=newest,

@@ -22,6 +22,11 @@ class Charge:
     anti_affinity: tuple[PodTerm, ...] = ()
     quota_label: str | None = None
     preemptible: bool = True
+    priority: int = 0
+    evictable: bool = True
+    """Whether a more important pod may have it evicted."""
+    counted: bool = True
+    """False for room that is held on a node only, and in no quota."""
 
     @property
     def holds(self) -> tuple[str, Mapping[str, int], tuple[Port, ...], str | None]:

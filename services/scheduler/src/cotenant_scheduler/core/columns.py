@@ -18,10 +18,42 @@ ABSENT: Final = 0
 """Code of a label that a node does not carry."""
 
 
+_LOGGED: Final = 4096
+
+
 def grown(column: NDArray[Any], size: int, fill: int) -> NDArray[Any]:
     bigger = np.full(size, fill, dtype=column.dtype)
     bigger[: len(column)] = column
     return bigger
+
+
+def widened(matrix: NDArray[Any], size: int, fill: int) -> NDArray[Any]:
+    """The same for columns that are the last axis of something larger."""
+    bigger = np.full((*matrix.shape[:-1], size), fill, dtype=matrix.dtype)
+    bigger[..., : matrix.shape[-1]] = matrix
+    return bigger
+
+
+class RowLog:
+    """Which rows changed, in order. A reader remembers ``count`` and later asks for what came after it."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._rows: Rows = np.zeros(_LOGGED, dtype=np.intp)
+
+    def add(self, row: int) -> None:
+        self._rows[self.count % _LOGGED] = row
+        self.count += 1
+
+    def since(self, count: int) -> Rows | None:
+        """May name a row twice. None when that is longer ago than the log reaches: then everything may have changed."""
+        behind = self.count - count
+        if behind > _LOGGED:
+            return None
+        start, end = count % _LOGGED, self.count % _LOGGED
+        if behind == 0:
+            return self._rows[:0]
+        return self._rows[start:end] if start < end else np.concatenate([self._rows[start:], self._rows[:end]])
 
 
 class LabelColumns:
@@ -60,6 +92,9 @@ class LabelColumns:
     def value(self, key: str, row: int) -> str | None:
         column = self._codes.get(key)
         return None if column is None else self._values[key][column[row]]
+
+    def value_of(self, key: str, code: int) -> str | None:
+        return self._values.get(key, [None])[code]
 
     def code_count(self, key: str) -> int:
         return len(self._values.get(key, (None,)))

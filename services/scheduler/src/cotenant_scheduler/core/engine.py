@@ -4,23 +4,36 @@ Nothing here waits or knows the time; whoever calls passes it in and carries the
 """
 
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from cotenant_common.model.reasons import ReasonCode
+from cotenant_scheduler.core.budgets import Budgets
 from cotenant_scheduler.core.charge import Charge
 from cotenant_scheduler.core.cycle import Choice, Cycle, NoChoice, Plugins
 from cotenant_scheduler.core.estimate import LoadPolicy, NodeMetric, PlacedLoad
+from cotenant_scheduler.core.holds import is_for, is_quota
 from cotenant_scheduler.core.ledger import Drift, Ledger, Released
 from cotenant_scheduler.core.news import News
 from cotenant_scheduler.core.queue import GroupKey, Queue
-from cotenant_scheduler.core.quota import Admitted, NotCovered, QuotaBook, QuotaObject, QuotaRefusal, QuotaTree
+from cotenant_scheduler.core.quota import (
+    DEFAULT,
+    Admission,
+    Admitted,
+    NotCovered,
+    QuotaBook,
+    QuotaObject,
+    QuotaRefusal,
+    QuotaTree,
+)
 from cotenant_scheduler.core.refusals import Refusal
 from cotenant_scheduler.core.request import PodRequest
+from cotenant_scheduler.core.room import Nomination, Room
 from cotenant_scheduler.core.snapshot import NodeFacts, Snapshot
 from cotenant_scheduler.core.verdict import Verdict
-from cotenant_scheduler.core.words import choice_verdict, gated_verdict, quota_verdict, stale_verdict
+from cotenant_scheduler.core.victims import Plan, VictimSearch
+from cotenant_scheduler.core.words import choice_verdict, gated_verdict, quota_verdict, stale_verdict, with_preemption
 
 QUOTA_WAIT_MS: Final = 200
 TELL_AGAIN_MS: Final = 5_000
@@ -52,23 +65,45 @@ class Refused:
     verdict: Verdict
 
 
-Decision = Placement | Refused
+@dataclass(frozen=True, slots=True)
+class Preemption:
+    """The pod is nominated and its room held; the caller asks for the victims, all or none, and tells ``Room``."""
+
+    nomination: Nomination
+
+
+Decision = Placement | Refused | Preemption
 
 
 class Engine:
-    def __init__(self, plugins: Plugins, policy: LoadPolicy | None = None, *, seed: int = 0) -> None:
+    """``fused`` allows machine code where plugins offer it; what is decided is the same without."""
+
+    def __init__(
+        self, plugins: Plugins, policy: LoadPolicy | None = None, *, seed: int = 0, fused: bool = False
+    ) -> None:
+        self.annotations = frozenset(
+            name for plugin in (*plugins.filters, *plugins.scores) for name in plugin.annotations
+        )
         self.cluster = Snapshot(policy)
         self.quotas = QuotaBook()
         self.ledger = Ledger(self.cluster, self.quotas)
         self.queue = Queue()
-        self._cycle = Cycle(self.cluster, plugins, seed)
-        self._news = News()
+        self._cycle = Cycle(self.cluster, plugins, seed, fused=fused)
+        self.budgets = Budgets(self.cluster.neighbours)
+        search = VictimSearch(self.cluster, self.quotas, self.ledger, self._cycle, self.budgets, seed)
+        self.room = Room(self.ledger, search, self._note_release, self.submit, self._chain_of, self._highest_waiting)
+        self._news = News(self._cycle.wakers(), self._cycle.filters, self._cycle.takes)
         self._uncovered: dict[str, tuple[PodRequest, int | None]] = {}
         self._deadlines: deque[tuple[int, str]] = deque()
         self._gated: dict[str, PodRequest] = {}
         self._excluded: dict[str, dict[str, int]] = {}
-        self._answers: list[Refused] = []
+        self._answers: deque[Refused] = deque()
         self._verdicts: dict[str, Verdict] = {}
+
+    @property
+    def fused(self) -> bool:
+        """Whether a kernel does the work of several plugins."""
+        return self._cycle.fused
 
     def set_node(self, facts: NodeFacts) -> None:
         known = self.cluster.rows.get(facts.name)
@@ -88,6 +123,12 @@ class Engine:
 
     def set_metric(self, node: str, metric: NodeMetric | None) -> None:
         row = self.cluster.set_metric(node, metric)
+        if row is not None:
+            self._news.load(row)
+
+    def set_signal(self, name: str, node: str, value: int | None) -> None:
+        """A number that plugins read by name, such as ``interference/prod`` in percent; None takes it back."""
+        row = self.cluster.set_signal(name, node, value)
         if row is not None:
             self._news.load(row)
 
@@ -121,9 +162,11 @@ class Engine:
         """A pod that waits, new or changed. What is already placed is left alone."""
         if self.ledger.get(pod.uid) is not None:
             return
-        if self.waiting(pod.uid) == pod:
-            return
-        self._forget_waiting(pod.uid)
+        known = self.waiting(pod.uid)
+        if known is not None:
+            if known == pod:
+                return
+            self._forget_waiting(pod.uid)
         if pod.gates:
             self._gated[pod.uid] = pod
             self._answer((pod,), gated_verdict(pod))
@@ -133,6 +176,7 @@ class Engine:
     def withdraw(self, uid: str) -> None:
         """The pod asks for nothing any more: deleted, or gone."""
         self._forget_waiting(uid)
+        self.room.withdraw(uid)
         self._excluded.pop(uid, None)
         self._verdicts.pop(uid, None)
 
@@ -144,10 +188,12 @@ class Engine:
         self.queue.remove(uid)
         self._uncovered.pop(uid, None)
         self._gated.pop(uid, None)
+        self.room.forget(uid)
 
     def waiting(self, uid: str) -> PodRequest | None:
-        held = self._uncovered.get(uid)
-        return self.queue.get(uid) or self._gated.get(uid) or (held[0] if held else None)
+        held, nominated = self._uncovered.get(uid), self.room.nominations.get(uid)
+        found = self.queue.get(uid) or self._gated.get(uid) or (held[0] if held else None)
+        return found or (nominated.pod if nominated is not None else None)
 
     def verdict(self, uid: str) -> Verdict | None:
         group = self.queue.group_of(uid)
@@ -155,11 +201,14 @@ class Engine:
         return shared or self._verdicts.get(uid)
 
     def waiting_count(self) -> int:
-        return len(self.queue) + len(self._uncovered) + len(self._gated)
+        return len(self.queue) + len(self._uncovered) + len(self._gated) + len(self.room.nominations)
 
     def put_charge(self, charge: Charge) -> None:
         """What a binding says is so, assumed or read back. A pod that is placed waits no longer."""
         self._forget_waiting(charge.uid)
+        self._charge(charge)
+
+    def _charge(self, charge: Charge) -> None:
         self._verdicts.pop(charge.uid, None)
         before = self.ledger.get(charge.uid)
         labels_mattered = bool(self.cluster.neighbours.repelling)
@@ -175,6 +224,7 @@ class Engine:
         released = self.ledger.release(uid)
         if released is not None:
             self._note_release(released)
+            self.room.left(released.charge)
         return released
 
     def _note_release(self, released: Released) -> None:
@@ -195,14 +245,18 @@ class Engine:
         return self._excluded.get(uid, {})
 
     def audit(self, actual: Mapping[str, Charge]) -> tuple[Drift, ...]:
-        return self.ledger.audit(actual)
+        return tuple(drift for drift in self.ledger.audit(actual) if drift.uid not in self.room.holds)
 
     def decide(self, now_ms: int) -> Decision | None:
         """The next decision, or None when nothing can be decided before something happens or time passes."""
         self._advance(now_ms)
         while True:
             if self._answers:
-                return self._answers.pop(0)
+                return self._answers.popleft()
+            if (nomination := self.room.pop_ready()) is not None:
+                if (placed := self._try_nominated(nomination, now_ms)) is not None:
+                    return placed
+                continue
             pod = self.queue.pop()
             if pod is None:
                 return None
@@ -213,16 +267,23 @@ class Engine:
     def next_wake_ms(self) -> int | None:
         """When ``decide`` may have something new to say though nothing happens."""
         waited = self._deadlines[0][0] if self._deadlines else None
-        times = (waited, self.queue.next_timer_ms(), self.cluster.load.next_expiry_ms())
+        times = (waited, self.queue.next_timer_ms(), self.cluster.load.expires_ms, self.room.next_ms())
         return min((each for each in times if each is not None), default=None)
 
     def _advance(self, now_ms: int) -> None:
-        for row in self.cluster.expire_metrics(now_ms):
-            self._news.load(int(row))
+        load = self.cluster.load
+        if load.expires_ms is not None and load.expires_ms <= now_ms:
+            for row in self.cluster.expire_metrics(now_ms):
+                self._news.load(int(row))
         while self._deadlines and self._deadlines[0][0] <= now_ms:
             self._give_up_waiting(*self._deadlines.popleft())
+        self.room.advance(now_ms)
         self.queue.tick(now_ms)
-        self._news.spread(self.queue, self.cluster, now_ms)
+        if self.room.claims:
+            claims, self.room.claims = self.room.claims, {}
+            self.queue.wake_those(lambda pod: any(self._claims(each, pod) for each in claims), now_ms)
+        if not self._news.quiet:
+            self._news.spread(self.queue, self.cluster, now_ms)
 
     def _give_up_waiting(self, until_ms: int, uid: str) -> None:
         pod, until = self._uncovered.get(uid, (None, None))
@@ -236,28 +297,94 @@ class Engine:
     def _attempt(self, pod: PodRequest, now_ms: int) -> Decision | None:
         if (known := self.queue.answered(pod.uid)) is not None:
             return Refused((pod,), known)
-        admission = self.quotas.admit(pod)
+        excluded = self._excluded_now(pod.uid, now_ms)
+        own = self.room.own(pod)
+        admission, choice = self._look(pod, excluded, own)
         if isinstance(admission, NotCovered):
             self.queue.remove(pod.uid)
             self._uncovered[pod.uid] = (pod, now_ms + QUOTA_WAIT_MS)
             self._deadlines.append((now_ms + QUOTA_WAIT_MS, pod.uid))
             return None
+        if isinstance(admission, Admitted) and isinstance(choice, Choice):
+            return self._place(pod, choice, admission, now_ms)
+        if outranked := self.room.outranked(pod):
+            again, better = self._look(pod, excluded, [*own, *outranked])
+            if isinstance(again, Admitted) and isinstance(better, Choice):
+                self.room.overrule(pod, better.node, quota=None if isinstance(admission, Admitted) else again.quota)
+                return self._place(pod, better, again, now_ms)
+        return self._make_room(pod, admission, excluded, own, now_ms)
+
+    def _look(
+        self, pod: PodRequest, excluded: Mapping[str, int], free: Sequence[str]
+    ) -> tuple[Admission, Choice | NoChoice | None]:
+        """``free``: holds that count as free room for this pod. No node is looked for when the quota says no."""
+        if not free:
+            admission = self.quotas.admit(pod)
+            return admission, self._cycle.choose(pod, excluded) if isinstance(admission, Admitted) else None
+        with self.ledger.without(free):
+            return self._look(pod, excluded, ())
+
+    def _make_room(
+        self,
+        pod: PodRequest,
+        admission: Admitted | QuotaRefusal,
+        excluded: Mapping[str, int],
+        own: Sequence[str],
+        now_ms: int,
+    ) -> Refused | Preemption:
+        plan: Plan | str = ""
+        quota = admission.quota if isinstance(admission, QuotaRefusal) else None
+        if isinstance(admission, Admitted) or _can_be_won(admission):
+            plan = self.room.plan(pod, excluded, quota, now_ms)
+        if isinstance(plan, Plan):
+            self.queue.placed(pod.uid)
+            nomination = self.room.nominate(pod, plan, quota, now_ms)
+            self._verdicts[pod.uid] = nomination.verdict
+            return Preemption(nomination) if plan.victims else Refused((pod,), nomination.verdict)
+        return self._park(pod, self._refusal(pod, admission, excluded, own, plan), now_ms)
+
+    def _refusal(
+        self,
+        pod: PodRequest,
+        admission: Admitted | QuotaRefusal,
+        excluded: Mapping[str, int],
+        own: Sequence[str],
+        why_not: str,
+    ) -> Verdict:
+        group = self.queue.group_of(pod.uid)
+        rests_ms = self.room.resting_until_ms(pod.uid)
+        if group is not None:
+            for until_ms in (*excluded.values(), *([rests_ms] if rests_ms is not None else [])):
+                self.queue.at(until_ms, group.key)
         if isinstance(admission, QuotaRefusal):
-            return self._park(pod, quota_verdict(admission, self.quotas.chain(admission.quota)), now_ms)
-        excluded = self._excluded_now(pod.uid, now_ms)
-        choice = self._cycle.choose(pod, excluded)
-        if isinstance(choice, NoChoice):
-            found = self._cycle.explain(pod, excluded)
-            group = self.queue.group_of(pod.uid)
-            if excluded and group is not None:
-                self.queue.at(min(excluded.values()), group.key)
-            return self._park(pod, choice_verdict(found), now_ms)
-        return self._place(pod, choice, admission, now_ms)
+            return with_preemption(quota_verdict(admission, self.quotas.chain(admission.quota)), why_not)
+        with self.ledger.without(own):
+            return with_preemption(choice_verdict(self._cycle.explain(pod, excluded)), why_not)
+
+    def _try_nominated(self, nomination: Nomination, now_ms: int) -> Decision | None:
+        """On its own node first; where the room appeared elsewhere sooner, there."""
+        pod = nomination.pod
+        own = [*self.room.own(pod), *self.room.behind(nomination)]
+        excluded, outranked = self._excluded_now(pod.uid, now_ms), self.room.outranked(pod)
+        for free in (own, list(dict.fromkeys((*own, *outranked)))) if outranked else (own,):
+            with self.ledger.without(free):
+                here = self._cycle.only(pod, nomination.node)
+            admission, anywhere = self._look(pod, excluded, self.room.own(pod) if here is None else free)
+            choice = here or anywhere
+            if isinstance(admission, Admitted) and isinstance(choice, Choice):
+                if free is not own:
+                    self.room.overrule(pod, choice.node, quota=admission.quota)
+                return self._place(pod, choice, admission, now_ms)
+        if not self.room.awaited(nomination):
+            self.room.give_up(pod.uid)
+        return None
 
     def _place(self, pod: PodRequest, choice: Choice, admission: Admitted, now_ms: int) -> Placement:
         charge = charge_of(pod, choice.node, now_ms)
-        self.queue.placed(pod.uid)
-        self.put_charge(charge)
+        if pod.uid in self.queue:
+            self.queue.placed(pod.uid)
+        self.room.took(pod, choice.node)
+        self._charge(charge)
         return Placement(pod, charge, choice.score, choice.feasible, admission.quota, admission.chain, choice.best)
 
     def _park(self, pod: PodRequest, verdict: Verdict, now_ms: int) -> Refused:
@@ -288,28 +415,49 @@ class Engine:
         """Pods whose answers cannot differ. Labels join in only where somebody looks at them."""
         seen = pod.shape.looks_around or bool(self.cluster.neighbours.repelling)
         around = (pod.namespace, pod.labels) if seen else None
-        own = pod.uid if pod.uid in self._excluded else None
-        return pod.shape, self.quotas.home(pod.namespace, pod.quota_label), pod.preemptible, around, own
+        own = pod.uid if pod.uid in self._excluded or self.room.holds.names(pod) else None
+        rank = (pod.priority, pod.preempts)
+        return pod.shape, self.quotas.home(pod.namespace, pod.quota_label), pod.preemptible, rank, around, own
 
     def _excluded_now(self, uid: str, now_ms: int) -> dict[str, int]:
-        found = {node: until for node, until in self._excluded.get(uid, {}).items() if until > now_ms}
-        if uid in self._excluded:
-            self._excluded[uid] = found
+        if uid not in self._excluded:
+            return {}
+        found = {node: until for node, until in self._excluded[uid].items() if until > now_ms}
+        self._excluded[uid] = found
         return found
 
     def diagnose(self, pod: PodRequest, now_ms: int) -> Verdict | None:
         """What an attempt would answer now; None when the pod would be placed."""
         if pod.gates:
             return gated_verdict(pod)
-        admission = self.quotas.admit(pod)
+        if (nomination := self.room.nominations.get(pod.uid)) is not None:
+            return nomination.verdict
+        excluded, own = self._excluded_now(pod.uid, now_ms), self.room.own(pod)
+        admission, choice = self._look(pod, excluded, own)
         if isinstance(admission, NotCovered):
             return stale_verdict(admission, QUOTA_WAIT_MS)
-        if isinstance(admission, QuotaRefusal):
-            return quota_verdict(admission, self.quotas.chain(admission.quota))
-        excluded = self._excluded_now(pod.uid, now_ms)
-        if isinstance(self._cycle.choose(pod, excluded), Choice):
+        if isinstance(choice, Choice):
             return None
-        return choice_verdict(self._cycle.explain(pod, excluded))
+        plan = self.room.plan(pod, excluded, admission.quota if isinstance(admission, QuotaRefusal) else None, now_ms)
+        return self._refusal(pod, admission, excluded, own, plan if isinstance(plan, str) else "")
+
+    def _chain_of(self, who: PodRequest | Charge) -> tuple[str, ...]:
+        home = self.quotas.home(who.namespace, who.quota_label)
+        return self.quotas.chain(home) if home is not None else ()
+
+    def _claims(self, beneficiary: str, pod: PodRequest) -> bool:
+        return is_for(beneficiary, pod.uid, pod.key, self._chain_of(pod))
+
+    def _highest_waiting(self, beneficiary: str) -> int | None:
+        if not is_quota(beneficiary) and "/" not in beneficiary:
+            known = self.waiting(beneficiary)
+            return known.priority if known is not None else None
+        return max((pod.priority for pod in self.queue.pods() if self._claims(beneficiary, pod)), default=None)
+
+    def used_by_pods(self) -> dict[str, dict[str, int]]:
+        """Per quota, what is held for nominees left out."""
+        with self.ledger.without(self.room.holds.uids()):
+            return {name: self.quotas.used(name) for name in self.quotas.quotas()}
 
     def why_not(self, pod: PodRequest, node: str, now_ms: int) -> tuple[Refusal, ...]:
         """Every objection to one node; the quota's too while the pod waits. Raise LookupError for an unknown node."""
@@ -330,6 +478,11 @@ class Engine:
         return tuple(found)
 
 
+def _can_be_won(refusal: QuotaRefusal) -> bool:
+    """A held quota, and a min that is used up by what cannot be evicted, are not changed by evicting anybody."""
+    return refusal.code is ReasonCode.QUOTA_EXCEEDED and refusal.quota != DEFAULT
+
+
 def charge_of(pod: PodRequest, node: str, now_ms: int, initialized_ms: int | None = None) -> Charge:
     """What the pod holds from now on."""
     shape = pod.shape
@@ -345,4 +498,6 @@ def charge_of(pod: PodRequest, node: str, now_ms: int, initialized_ms: int | Non
         anti_affinity=shape.anti_affinity,
         quota_label=pod.quota_label,
         preemptible=pod.preemptible,
+        priority=pod.priority,
+        evictable=pod.evictable,
     )

@@ -5,7 +5,7 @@ Formulas and names are those of Koordinator's ``LoadAwareScheduling`` plugin. CP
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, NamedTuple
 
 from cotenant_common.model.qos import PriorityBand
 from cotenant_common.model.resources import BATCH_CPU, BATCH_MEMORY, CPU, MEMORY, RESOURCES_BY_BAND
@@ -93,8 +93,7 @@ def _estimate(name: str | None, requests: Mapping[str, int], limits: Mapping[str
     return min(estimated, limit) if limit > 0 else estimated
 
 
-@dataclass(frozen=True, slots=True)
-class PodMetric:
+class PodMetric(NamedTuple):
     """Reported usage of one pod; ``is_prod`` by the reporter's own view of the band."""
 
     used: Pair
@@ -125,48 +124,38 @@ class PlacedLoad:
     initialized_ms: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Share:
-    """What one placed pod adds: on top of node usage, to the prod view, and to the sum of estimates.
+Share = tuple[int, int, int, int, int, int]
+"""What one placed pod adds: (cpu, memory) on top of node usage, to the prod view, to the sum of estimates.
 
-    Shares only ever add up, so a placement and its removal are one addition and one subtraction.
-    """
-
-    delta: Pair
-    prod: Pair
-    estimated: Pair
+Shares only ever add up, so a placement and its removal are one addition and one subtraction.
+"""
 
 
 def share_of(pod: PlacedLoad, metric: NodeMetric | None) -> Share:
     """Terminated pods are simply not among the placed ones."""
-    estimated = pod.estimate.used
+    cpu, memory = pod.estimate.used
     reported = metric.pods.get(pod.uid) if metric is not None else None
     if metric is None or reported is None:
-        return Share(estimated, estimated if pod.is_prod else (0, 0), estimated)
-    delta = _excess(estimated, reported.used) if _guess_outranks_report(pod, metric) else (0, 0)
+        return (cpu, memory, cpu, memory, cpu, memory) if pod.is_prod else (cpu, memory, 0, 0, cpu, memory)
+    used_cpu, used_memory = reported.used
+    more_cpu = more_memory = 0
+    if metric.update_ms - metric.interval_ms < pod.placed_ms or _deadline_ahead(pod, metric.update_ms):
+        more_cpu, more_memory = max(0, cpu - used_cpu), max(0, memory - used_memory)
     if not pod.is_prod:
-        prod = (0, 0)
-    elif reported.is_prod:
-        prod = _add(reported.used, delta)
-    else:
-        prod = estimated
-    return Share(delta, prod, estimated)
+        return more_cpu, more_memory, 0, 0, cpu, memory
+    if reported.is_prod:
+        return more_cpu, more_memory, used_cpu + more_cpu, used_memory + more_memory, cpu, memory
+    return more_cpu, more_memory, cpu, memory, cpu, memory
 
 
-def _guess_outranks_report(pod: PlacedLoad, metric: NodeMetric) -> bool:
-    if metric.update_ms - metric.interval_ms < pod.placed_ms:
-        return True
-    deadline = _deadline_ms(pod)
-    return deadline is not None and deadline > metric.update_ms
-
-
-def _deadline_ms(pod: PlacedLoad) -> int | None:
+def _deadline_ahead(pod: PlacedLoad, update_ms: int) -> bool:
+    """Whether the guess still outranks a measurement that covers the whole life of the pod."""
     estimate = pod.estimate
     if pod.initialized_ms is not None and estimate.after_initialized_ms:
-        return pod.initialized_ms + estimate.after_initialized_ms
+        return pod.initialized_ms + estimate.after_initialized_ms > update_ms
     if estimate.after_scheduled_ms:
-        return pod.placed_ms + estimate.after_scheduled_ms
-    return None
+        return pod.placed_ms + estimate.after_scheduled_ms > update_ms
+    return False
 
 
 def aggregated_usage(metric: NodeMetric, wanted: Aggregation) -> Pair | None:
@@ -177,11 +166,3 @@ def aggregated_usage(metric: NodeMetric, wanted: Aggregation) -> Pair | None:
     if same_kind:
         return metric.aggregated[Aggregation(wanted.kind, same_kind[-1])]
     return metric.usage
-
-
-def _add(left: Pair, right: Pair) -> Pair:
-    return left[0] + right[0], left[1] + right[1]
-
-
-def _excess(left: Pair, right: Pair) -> Pair:
-    return max(0, left[0] - right[0]), max(0, left[1] - right[1])

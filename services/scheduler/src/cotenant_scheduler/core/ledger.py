@@ -1,6 +1,7 @@
 """Who holds what: one charge per uid, on its node and in its quota, taken off by one idempotent release."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from cotenant_scheduler.core.charge import Charge
@@ -25,20 +26,13 @@ class Drift:
     believed: Charge | None
     actual: Charge | None
 
-    @property
-    def message(self) -> str:
-        if self.believed is None and self.actual is not None:
-            return f"{self.actual.key} holds room on {self.actual.node} but was not charged"
-        if self.actual is None and self.believed is not None:
-            return f"{self.believed.key} was charged on {self.believed.node} but holds nothing"
-        return f"the charge of pod {self.uid} differed from its binding"
-
 
 class Ledger:
     def __init__(self, cluster: Snapshot, quotas: QuotaBook) -> None:
         self._cluster = cluster
         self._quotas = quotas
         self._charges: dict[str, Charge] = {}
+        self._priorities: dict[int, int] = {}
 
     def charges(self) -> Mapping[str, Charge]:
         return self._charges
@@ -53,6 +47,7 @@ class Ledger:
             return None
         released = self.release(charge.uid)
         self._charges[charge.uid] = charge
+        self._count(charge, +1)
         self._cluster.charge(charge)
         self._quotas.charge(charge)
         return released
@@ -62,9 +57,34 @@ class Ledger:
         charge = self._charges.pop(uid, None)
         if charge is None:
             return None
+        self._count(charge, -1)
         row = self._cluster.discharge(charge)
         quota = self._quotas.discharge(charge)
         return Released(charge, row if self._cluster.alive[row] else None, quota)
+
+    def _count(self, charge: Charge, sign: int) -> None:
+        if charge.evictable:
+            left = self._priorities.get(charge.priority, 0) + sign
+            if left:
+                self._priorities[charge.priority] = left
+            else:
+                del self._priorities[charge.priority]
+
+    def priorities_beneath(self, priority: int) -> list[int]:
+        """Of evictable pods, rising."""
+        return sorted(each for each in self._priorities if each < priority)
+
+    @contextmanager
+    def without(self, uids: Iterable[str]) -> Iterator[None]:
+        """As if these pods were gone, until the block ends. Charges undo exactly, so nothing stays of the thought."""
+        charges = [self._charges[uid] for uid in uids if uid in self._charges]
+        for charge in charges:
+            self.release(charge.uid)
+        try:
+            yield
+        finally:
+            for charge in charges:
+                self.put(charge)
 
     def audit(self, actual: Mapping[str, Charge]) -> tuple[Drift, ...]:
         """Where the ledger is wrong; nothing is changed here."""

@@ -6,7 +6,7 @@ event, and none of them stands in the way of a pod that fits.
 """
 
 import heapq
-from collections.abc import Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final
@@ -49,7 +49,7 @@ class Group:
 @dataclass(slots=True)
 class _Entry:
     pod: PodRequest
-    group: GroupKey
+    group: Group
     ticket: int
     active: bool
 
@@ -82,28 +82,34 @@ class Queue:
 
     def group_of(self, uid: str) -> Group | None:
         entry = self._entries.get(uid)
-        return self._groups[entry.group] if entry is not None else None
+        return entry.group if entry is not None else None
 
     def parked_on(self, topic: str) -> list[Group]:
         """Groups whose verdict names the topic, in the order in which they were parked."""
         return list(self._parked_on.get(topic, {}).values())
 
+    def any_parked_on(self, topic: str) -> bool:
+        return bool(self._parked_on.get(topic))
+
     def add(self, pod: PodRequest, key: GroupKey) -> Verdict | None:
         """Queue a pod; return the answer at once when its group already has one."""
-        self.remove(pod.uid)
-        group = self._groups.setdefault(key, Group(key))
+        if pod.uid in self._entries:
+            self.remove(pod.uid)
+        group = self._groups.get(key)
+        if group is None:
+            group = self._groups[key] = Group(key)
         group.uids[pod.uid] = None
-        entry = _Entry(pod, key, 0, active=False)
+        entry = _Entry(pod, group, 0, active=False)
         self._entries[pod.uid] = entry
         if group.mode is Mode.OPEN:
-            self._activate(entry)
+            self._activate(entry, group)
             return None
         self._shelve(group, entry)
         return group.verdict
 
-    def _activate(self, entry: _Entry) -> None:
+    def _activate(self, entry: _Entry, group: Group) -> None:
         entry.ticket, entry.active = self._next_ticket(), True
-        self._groups[entry.group].active += 1
+        group.active += 1
         heapq.heappush(self._active, (entry.pod.order, entry.ticket))
 
     def _shelve(self, group: Group, entry: _Entry) -> None:
@@ -130,7 +136,7 @@ class Queue:
     def answered(self, uid: str) -> Verdict | None:
         """The verdict of a popped pod whose group was parked meanwhile; the pod joins the parked ones."""
         entry = self._entries[uid]
-        group = self._groups[entry.group]
+        group = entry.group
         if group.mode is not Mode.PARKED:
             return None
         self._shelve(group, entry)
@@ -139,7 +145,7 @@ class Queue:
     def park(self, uid: str, verdict: Verdict, now_ms: int) -> Group:
         """A member was refused, and so would be the others: nobody asks again before a wake."""
         entry = self._entries[uid]
-        group = self._groups[entry.group]
+        group = entry.group
         self._shelve(group, entry)
         self._unlist(group)
         group.mode, group.verdict, group.wake_pending = Mode.PARKED, verdict, False
@@ -153,23 +159,27 @@ class Queue:
 
     def placed(self, uid: str) -> None:
         """Success of a probe lets the next member try."""
-        entry = self._entries[uid]
-        group = self._groups[entry.group]
-        group.failures = 0
+        self._entries[uid].group.failures = 0
         self.remove(uid)
 
     def remove(self, uid: str) -> None:
         entry = self._entries.pop(uid, None)
         if entry is None:
             return
-        group = self._groups[entry.group]
+        group = entry.group
         del group.uids[uid]
         group.active -= entry.active
         if not group.uids:
             self._unlist(group)
-            del self._groups[entry.group]
+            del self._groups[group.key]
         elif group.mode is Mode.PROBING and group.active == 0:
             self._probe(group)
+
+    def wake_those(self, wanted: Callable[[PodRequest], bool], now_ms: int) -> None:
+        """Groups with a pod of which this is true; it looks at every pod, so it is for rare events."""
+        groups = {id(entry.group): entry.group for entry in self._entries.values() if wanted(entry.pod)}
+        for group in groups.values():
+            self.wake(group, now_ms, at_once=True)
 
     def wake(self, group: Group, now_ms: int, *, at_once: bool) -> None:
         """``at_once`` when the event is known to help; otherwise not before the group's back-off is over."""
@@ -193,7 +203,7 @@ class Queue:
         while group.members:
             entry = self._current(heapq.heappop(group.members))
             if entry is not None:
-                self._activate(entry)
+                self._activate(entry, group)
                 return
         group.mode = Mode.OPEN
 
@@ -204,10 +214,20 @@ class Queue:
         self._groups[key].alarm_ms = when_ms
         heapq.heappush(self._timers, (when_ms, self._next_ticket(), key))
 
+    def remind(self, group: Group, when_ms: int) -> None:
+        """As ``at``, unless the group is going to be woken by the clock anyway, or waits no more."""
+        if group.mode is Mode.PARKED and group.alarm_ms is None:
+            self.at(when_ms, group.key)
+
     def tick(self, now_ms: int) -> None:
         while self._timers and self._timers[0][0] <= now_ms:
-            group = self._groups.get(heapq.heappop(self._timers)[2])
-            if group is not None and group.mode is Mode.PARKED:
+            when_ms, _, key = heapq.heappop(self._timers)
+            group = self._groups.get(key)
+            if group is None:
+                continue
+            if group.alarm_ms == when_ms:
+                group.alarm_ms = None
+            if group.mode is Mode.PARKED:
                 self._probe(group)
 
     def next_timer_ms(self) -> int | None:

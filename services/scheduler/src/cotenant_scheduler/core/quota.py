@@ -4,7 +4,7 @@ Quota owns the shares, the scheduler owns what is used. Amounts are masked to th
 """
 
 import heapq
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -28,6 +28,8 @@ class QuotaShare:
     min: ResourceList = field(default_factory=dict)
     parent: str | None = None
     allow_lent: bool = True
+    held: bool = False
+    """Takes nothing new; what runs stays charged."""
 
     def limit(self, name: str) -> int:
         """Runtime says what the share is now, max what it may ever be; a dimension without runtime has only max."""
@@ -57,6 +59,9 @@ class QuotaObject:
 class Admitted:
     quota: str | None
     chain: tuple[str, ...] = ()
+
+
+_UNLIMITED: Final = Admitted(None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +126,7 @@ class QuotaBook:
         self._used: dict[str, _Used] = {}
         self._home_of: dict[str, str | None] = {}
         self._charges: dict[str, Charge] = {}
+        self._found: dict[tuple[str, str | None], str | None] = {}
 
     @property
     def seen(self) -> bool:
@@ -135,6 +141,7 @@ class QuotaBook:
         if before is not None and tree.generation < before.generation:
             return ()
         self._trees[tree.tree] = tree
+        self._found = {}
         links_before = {name: each.shares[name].parent for name, each in self._tree_of.items()}
         self._tree_of = {name: each for _, each in sorted(self._trees.items()) for name in each.shares}
         if links_before != {name: each.shares[name].parent for name, each in self._tree_of.items()}:
@@ -146,12 +153,14 @@ class QuotaBook:
 
     def remove_tree(self, tree: str) -> None:
         if self._trees.pop(tree, None) is not None:
+            self._found = {}
             self._tree_of = {name: each for _, each in sorted(self._trees.items()) for name in each.shares}
             self._charge_all_again()
 
     def set_homes(self, objects: Iterable[QuotaObject]) -> None:
         """A quota came or went: pods that sit in default move to it, pods of a quota that went move to default."""
         self.homes = QuotaHomes(objects)
+        self._found = {}
         self._charge_all_again()
 
     def _charge_all_again(self) -> None:
@@ -161,7 +170,7 @@ class QuotaBook:
             self.charge(charge)
 
     def charge(self, charge: Charge) -> None:
-        home = self.home(charge.namespace, charge.quota_label)
+        home = self.home(charge.namespace, charge.quota_label) if charge.counted else None
         self._charges[charge.uid], self._home_of[charge.uid] = charge, home
         if home is not None:
             self._used.setdefault(home, _Used()).holders[charge.uid] = charge
@@ -184,6 +193,10 @@ class QuotaBook:
             if not charge.preemptible:
                 _add(used.non_preemptible, amounts, sign)
 
+    def holders(self, quota: str) -> Mapping[str, Charge]:
+        """Who is charged to this very quota, by uid."""
+        return self._used.get(quota, _Used()).holders
+
     def used(self, quota: str) -> dict[str, int]:
         """Masked to the keys of max where the quota is known."""
         total = self._used.get(quota, _Used()).total
@@ -194,10 +207,12 @@ class QuotaBook:
         return sorted({*self._tree_of, *self._used})
 
     def home(self, namespace: str, label: str | None) -> str | None:
-        found = self.homes.find(namespace, label)
-        if found is not None:
-            return found
-        return DEFAULT if DEFAULT in self._tree_of or self.homes.knows(DEFAULT) else None
+        key = namespace, label
+        if key not in self._found:
+            found = self.homes.find(namespace, label)
+            default = DEFAULT if DEFAULT in self._tree_of or self.homes.knows(DEFAULT) else None
+            self._found[key] = found if found is not None else default
+        return self._found[key]
 
     def share(self, quota: str) -> QuotaShare | None:
         tree = self._tree_of.get(quota)
@@ -218,11 +233,13 @@ class QuotaBook:
         if named is None and not self.homes.knows(DEFAULT):
             # Nobody limits the default quota, so nothing has to be waited for: an idle stack binds at once.
             home = self.home(pod.namespace, pod.quota_label)
-            return Admitted(home, self.chain(home) if home else ())
+            return Admitted(home, self.chain(home)) if home else _UNLIMITED
         quota = named or DEFAULT
         if (gap := self._gap(quota, pod)) is not None:
             return gap
         chain, request = self.chain(quota), countable(pod.shape.request)
+        if (refusal := self._held(chain)) is not None:
+            return refusal
         for name in chain:
             if (refusal := self._over_limit(name, quota, request)) is not None:
                 return refusal
@@ -244,6 +261,14 @@ class QuotaBook:
                 f"{tree.specs_revision}, this pod came with {pod.spec_revision}",
                 {"specs_revision": tree.specs_revision, "needed": pod.spec_revision, "generation": tree.generation},
             )
+        return None
+
+    def _held(self, chain: Sequence[str]) -> QuotaRefusal | None:
+        for name in chain:
+            share = self.share(name)
+            if share is not None and share.held:
+                text = f"quota {name} is held: nothing new is admitted"
+                return QuotaRefusal(chain[0], ReasonCode.QUOTA_HELD, text, "cotenant quota resume", {"quota": name})
         return None
 
     def _over_limit(self, name: str, quota: str, request: ResourceList) -> QuotaRefusal | None:
@@ -353,7 +378,7 @@ def _limit_text(share: QuotaShare, key: str) -> str:
 
 
 def _rose(old: QuotaShare | None, new: QuotaShare) -> bool:
-    if old is None or new.parent != old.parent:
+    if old is None or new.parent != old.parent or (old.held and not new.held):
         return True
     keys = {*old.max, *new.max}
     return any(

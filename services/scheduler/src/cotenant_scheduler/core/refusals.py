@@ -26,3 +26,5 @@ class RefusalGroup:
     message: str
     example_node: str | None = None
     helps: str | None = None
+    plugin: str = ""
+    """Who refused; only what can change that plugin's mind is worth another attempt."""

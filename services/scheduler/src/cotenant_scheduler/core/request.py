@@ -4,8 +4,8 @@ Everything that decides where a pod may go is its *shape*; pods of one shape sha
 """
 
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, fields
 from typing import Any, Final
 
 from cotenant_common.model import labels as names
@@ -71,6 +71,19 @@ class Shape:
     anti_affinity: tuple[PodTerm, ...] = ()
     preferred_affinity: tuple[PodTerm, ...] = ()
     spread: tuple[SpreadConstraint, ...] = ()
+    only_nodes: tuple[str, ...] | None = None
+    preferred_nodes: tuple[str, ...] = ()
+    extras: tuple[tuple[str, str], ...] = ()
+    """Annotations of the prefixes that plugins outside the package asked for."""
+    _hash: int = field(init=False, repr=False, compare=False, default=0)
+
+    def __post_init__(self) -> None:
+        """Looked up several times per attempt, and a hash over all this costs more than the rest of the look-up."""
+        values = tuple(getattr(self, each.name) for each in fields(self) if each.compare)
+        object.__setattr__(self, "_hash", hash(values))
+
+    def __hash__(self) -> int:
+        return self._hash
 
     @property
     def looks_around(self) -> bool:
@@ -101,6 +114,10 @@ class PodRequest:
     qos: str = ""
     band: str = ""
     labels: Labels = ()
+    preempts: bool = True
+    """False: waits for room, and has nobody evicted for it."""
+    evictable: bool = True
+    """False: no pod, however important, may have this one evicted."""
 
     @property
     def key(self) -> str:
@@ -112,13 +129,13 @@ class PodRequest:
         return -self.priority, -self.sub_priority, self.created_ms, self.key, self.uid
 
 
-def read_request(pod: Pod, policy: LoadPolicy, spec_revision: int) -> PodRequest:
+def read_request(pod: Pod, policy: LoadPolicy, spec_revision: int, extras: Collection[str] = ()) -> PodRequest:
     """Raise ValueError or KeyError for a manifest that validation should have refused."""
     return PodRequest(
         uid=pod.uid,
         namespace=pod.namespace,
         name=pod.name,
-        shape=read_shape(pod, policy),
+        shape=read_shape(pod, policy, extras),
         priority=pod.priority_value,
         sub_priority=pod.sub_priority,
         created_ms=pod.created_ms,
@@ -130,16 +147,33 @@ def read_request(pod: Pod, policy: LoadPolicy, spec_revision: int) -> PodRequest
         qos=pod.qos.value,
         band=pod.band.short,
         labels=_pairs(pod.labels),
+        preempts=_preempts(pod),
+        evictable=_evictable(pod),
     )
 
 
-def read_shape(pod: Pod, policy: LoadPolicy) -> Shape:
+def _preempts(pod: Pod) -> bool:
+    """The label outranks the field, as it does with Koordinator."""
+    policy = pod.labels.get(names.PREEMPTION_POLICY) or pod.spec.get("preemptionPolicy")
+    return bool(policy != "Never")
+
+
+def _evictable(pod: Pod) -> bool:
+    """What the gate never lets go need not be looked at."""
+    protected = pod.labels.get(names.DISABLE_PREEMPTIBLE) == "true" or not pod.preemptible
+    dear = pod.annotations.get(names.EVICTION_COST) == _NEVER_EVICT
+    return not (protected or dear or pod.priority_value >= _SYSTEM_CRITICAL)
+
+
+def read_shape(pod: Pod, policy: LoadPolicy, extras: Collection[str] = ()) -> Shape:
+    """``extras``: annotations that plugins from outside the package want to see."""
     affinity = pod.affinity
     node_affinity: Mapping[str, Any] = affinity.get("nodeAffinity") or {}
     required: Mapping[str, Any] | None = node_affinity.get(_REQUIRED)
     around = _Around.read(pod)
+    hint = _Hint.read(pod.annotations)
     return Shape(
-        requests=tuple(sorted({**pod.requests, PODS: 1}.items())),
+        requests=tuple(sorted((name, min(amount, _MOST)) for name, amount in {**pod.requests, PODS: 1}.items())),
         estimate=_read_estimate(pod, policy),
         is_prod=pod.is_prod,
         is_daemon=pod.owner_kind == "DaemonSet",
@@ -155,9 +189,17 @@ def read_shape(pod: Pod, policy: LoadPolicy) -> Shape:
         anti_affinity=around.anti_affinity,
         preferred_affinity=around.preferred,
         spread=around.spread,
+        only_nodes=hint.only,
+        preferred_nodes=hint.preferred,
+        extras=tuple(sorted((key, str(value)) for key, value in pod.annotations.items() if key in extras)),
     )
 
 
+_MOST: Final = 1 << 52
+"""No node has more of anything; larger requests wait like this one, and sums stay within 64 bits."""
+_HIGHEST_FACTOR: Final = 10_000
+_NEVER_EVICT: Final = str((1 << 31) - 1)
+_SYSTEM_CRITICAL: Final = 2_000_000_000
 _REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
 _PREFERRED: Final = "preferredDuringSchedulingIgnoredDuringExecution"
 
@@ -222,16 +264,45 @@ def _read_estimate(pod: Pod, policy: LoadPolicy) -> Estimate:
         factors = {**factors, **_json_numbers(pod.annotations.get(names.LOAD_ESTIMATED_SCALING_FACTORS))}
         scheduled = _seconds(pod.annotations.get(names.LOAD_ESTIMATED_SECONDS_AFTER_SCHEDULED), scheduled)
         initialized = _seconds(pod.annotations.get(names.LOAD_ESTIMATED_SECONDS_AFTER_INITIALIZED), initialized)
-    return Estimate(estimate_pod(pod.requests, pod.limits, pod.band, factors), scheduled, initialized)
+    cpu, memory = estimate_pod(pod.requests, pod.limits, pod.band, factors)
+    return Estimate((min(cpu, _MOST), min(memory, _MOST)), scheduled, initialized)
+
+
+def _json_object(text: str | None) -> dict[str, Any] | None:
+    """None for what is no JSON object; nesting deep enough to exhaust the parser is not one either."""
+    try:
+        value = json.loads(text or "null")
+    except (ValueError, RecursionError):
+        return None
+    return value if isinstance(value, dict) else None
 
 
 def _json_numbers(text: str | None) -> dict[str, int]:
-    """Malformed advice is no advice: the defaults hold."""
+    """Malformed advice is no advice: the defaults hold. So do they for a number that is no percentage."""
+    value = _json_object(text) or {}
     try:
-        value = json.loads(text or "{}")
-        return {str(key): int(each) for key, each in value.items()}
-    except (ValueError, TypeError, AttributeError):
+        numbers = {key: int(each) for key, each in value.items()}
+    except (ValueError, TypeError, OverflowError):
         return {}
+    return numbers if all(0 <= each <= _HIGHEST_FACTOR for each in numbers.values()) else {}
+
+
+@dataclass(frozen=True, slots=True)
+class _Hint:
+    """The annotation ``scheduling-hint``: nodes the pod may go to, None for all, and nodes to try first."""
+
+    only: tuple[str, ...] | None = None
+    preferred: tuple[str, ...] = ()
+
+    @classmethod
+    def read(cls, annotations: Mapping[str, str]) -> "_Hint":
+        value = _json_object(annotations.get(names.SCHEDULING_HINT) or annotations.get(names.SCHEDULING_HINT_OLD))
+        only, preferred = (_texts((value or {}).get(key)) for key in ("nodeNames", "preferredNodeNames"))
+        return cls(tuple(sorted(set(only))) or None, preferred)
+
+
+def _texts(value: object) -> tuple[str, ...]:
+    return tuple(each for each in value if isinstance(each, str)) if isinstance(value, list) else ()
 
 
 def _seconds(text: str | None, default_ms: int | None) -> int | None:

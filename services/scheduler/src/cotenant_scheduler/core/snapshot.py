@@ -1,6 +1,6 @@
-"""The cluster as structure of arrays: one row per node, a generation per row, charges on top.
+"""The cluster as structure of arrays: one row per node, charges on top, a log of which rows changed.
 
-A change marks only its own row; whoever keeps something derived from rows compares generations and redoes just those.
+A change marks only its own row; whoever keeps something derived from rows reads the log and redoes just those.
 """
 
 import hashlib
@@ -12,11 +12,12 @@ import numpy as np
 
 from cotenant_common.model.resources import BATCH_CPU, BATCH_MEMORY, MID_CPU, MID_MEMORY
 from cotenant_scheduler.core.charge import Charge
-from cotenant_scheduler.core.columns import UNSET, Bools, Hashes, Ints, LabelColumns, Rows, grown
+from cotenant_scheduler.core.columns import UNSET, Bools, Hashes, Ints, LabelColumns, RowLog, Rows, grown, widened
 from cotenant_scheduler.core.estimate import LoadPolicy, NodeMetric, Thresholds
 from cotenant_scheduler.core.load_columns import LoadColumns
 from cotenant_scheduler.core.neighbours import Neighbours
 from cotenant_scheduler.core.request import Port
+from cotenant_scheduler.core.resource_columns import ResourceColumns
 from cotenant_scheduler.core.taints import Taint
 
 _FIRST_SIZE: Final = 16
@@ -75,9 +76,16 @@ class Snapshot:
     def __init__(self, policy: LoadPolicy | None = None) -> None:
         size = _FIRST_SIZE
         self.load = LoadColumns(size, policy or LoadPolicy())
-        self.neighbours = Neighbours()
+        self.resources = ResourceColumns(size)
+        self.neighbours = Neighbours(size)
         self.size = size
-        self.generation = 0
+        self.changes = RowLog()
+        """Every change. Rows that went away are among them: whoever derived something from one must forget it."""
+        self.fact_changes = RowLog()
+        """Changes of what the node itself is: labels, taints, readiness. Charges and reports are not among them."""
+        self.charge_changes = RowLog()
+        """Charges alone, for who adds them up in another way."""
+        self.signals: dict[str, Ints] = {}
         self.rows: dict[str, int] = {}
         self.facts: list[NodeFacts | None] = [None] * size
         self.placed: list[dict[str, Charge]] = [{} for _ in range(size)]
@@ -88,12 +96,10 @@ class Snapshot:
         self.taint_set: Ints = np.zeros(size, dtype=np.int64)
         self.taint_sets: list[tuple[Taint, ...]] = [()]
         self.labels = LabelColumns(size)
-        self.row_generation: Ints = np.zeros(size, dtype=np.int64)
         self.row_hash: Hashes = np.zeros(size, dtype=np.uint64)
-        self._allocatable: dict[str, Ints] = {}
-        self._requested: dict[str, Ints] = {}
         self._free_rows: list[int] = []
         self._name_rank: Ints | None = None
+        self._alive_rows: Rows | None = None
         self._taint_set_of: dict[tuple[Taint, ...], int] = {(): 0}
 
     def row(self, name: str) -> int:
@@ -108,8 +114,9 @@ class Snapshot:
         self._name_rank = None
         self.facts[row] = _undescribed(name)
         self.alive[row] = True
+        self._alive_rows = None
         self.row_hash[row] = stable_hash(name)
-        self.touch(row)
+        self._touch_facts(row)
         return row
 
     def _grow(self, size: int) -> None:
@@ -121,24 +128,27 @@ class Snapshot:
         self.registered = grown(self.registered, size, 0)
         self.unschedulable = grown(self.unschedulable, size, 0)
         self.taint_set = grown(self.taint_set, size, 0)
-        self.row_generation = grown(self.row_generation, size, 0)
         self.row_hash = grown(self.row_hash, size, 0)
         self.labels.grow(size)
         self.load.grow(size)
-        self._allocatable = {name: grown(column, size, UNSET) for name, column in self._allocatable.items()}
-        self._requested = {name: grown(column, size, 0) for name, column in self._requested.items()}
+        self.resources.grow(size)
+        self.neighbours.grow(size)
+        self.signals = {name: widened(column, size, UNSET) for name, column in self.signals.items()}
         self.size = size
 
-    def touch(self, row: int) -> None:
-        self.generation += 1
-        self.row_generation[row] = self.generation
+    def _touch_facts(self, row: int) -> None:
+        self.changes.add(row)
+        self.fact_changes.add(row)
 
-    def changed_since(self, generation: int) -> Rows:
-        """Rows that went away are among them: whoever derived something from one must forget it."""
-        return np.flatnonzero(self.row_generation > generation)
+    @property
+    def extent(self) -> int:
+        """No row from here on was ever used: columns have room to grow, and looking at that costs as much."""
+        return len(self.rows) + len(self._free_rows)
 
     def alive_rows(self) -> Rows:
-        return np.flatnonzero(self.alive)
+        if self._alive_rows is None:
+            self._alive_rows = np.flatnonzero(self.alive)
+        return self._alive_rows
 
     def name(self, row: int) -> str:
         return self.node(row).name
@@ -168,20 +178,14 @@ class Snapshot:
         self.unschedulable[row] = facts.unschedulable
         self.taint_set[row] = self._taint_set(facts.taints)
         self.load.set_capacity(row, facts.load_capacity or facts.allocatable, facts.thresholds)
-        self.touch(row)
+        self._touch_facts(row)
         return row
 
     def _set_allocatable(self, row: int, facts: NodeFacts) -> None:
         amounts = {name: value for name, value in facts.allocatable.items() if name not in OVERCOMMITTED}
         if facts.sold is not None:
             amounts.update(facts.sold.resources)
-        for name in sorted({*amounts, *self._allocatable}):
-            self._column(self._allocatable, name, UNSET)[row] = amounts.get(name, UNSET)
-
-    def _column(self, columns: dict[str, Ints], name: str, fill: int) -> Ints:
-        if name not in columns:
-            columns[name] = np.full(self.size, fill, dtype=np.int64)
-        return columns[name]
+        self.resources.offer(row, amounts)
 
     def _taint_set(self, taints: tuple[Taint, ...]) -> int:
         if taints not in self._taint_set_of:
@@ -204,31 +208,36 @@ class Snapshot:
         del self.rows[facts.name]
         self._name_rank = None
         self.load.set_metric(row, None, ())
+        for column in self.signals.values():
+            column[row] = UNSET
         self.facts[row] = None
         self.alive[row] = False
+        self._alive_rows = None
         self._free_rows.append(row)
-        self.touch(row)
+        self._touch_facts(row)
 
     def charge(self, charge: Charge) -> int:
         row = self.row(charge.node)
         self.placed[row][charge.uid] = charge
-        self.neighbours.add(charge)
-        self._move(row, charge.requests, +1)
+        self.neighbours.add(charge, row)
+        self.resources.move(row, charge.requests, +1)
         self.load.add(row, charge.load)
         for port in charge.ports:
             self.ports[row].setdefault(port, charge.uid)
-        self.touch(row)
+        self.changes.add(row)
+        self.charge_changes.add(row)
         return row
 
     def discharge(self, charge: Charge) -> int:
         row = self.rows[charge.node]
         del self.placed[row][charge.uid]
-        self.neighbours.remove(charge)
-        self._move(row, charge.requests, -1)
+        self.neighbours.remove(charge, row)
+        self.resources.move(row, charge.requests, -1)
         self.load.remove(row, charge.load)
         if charge.ports:
             self._reclaim_ports(row, charge)
-        self.touch(row)
+        self.changes.add(row)
+        self.charge_changes.add(row)
         self._drop_if_empty(row)
         return row
 
@@ -241,38 +250,51 @@ class Snapshot:
             for port in self.placed[row][uid].ports:
                 self.ports[row].setdefault(port, uid)
 
-    def _move(self, row: int, amounts: Mapping[str, int], sign: int) -> None:
-        for name, amount in amounts.items():
-            self._column(self._requested, name, 0)[row] += sign * amount
-
     def set_metric(self, name: str, metric: NodeMetric | None) -> int | None:
         """None when no such node is known: usage may arrive before the node does, and the next report comes soon."""
         row = self.rows.get(name)
         if row is None:
             return None
-        self.load.set_metric(row, metric, tuple(charge.load for charge in self.placed[row].values()))
-        self.touch(row)
+        self.load.set_metric(row, metric, [charge.load for charge in self.placed[row].values()])
+        self.changes.add(row)
         return row
+
+    def set_signal(self, name: str, node: str, value: int | None) -> int | None:
+        """A number that somebody outside knows of a node, such as how much its pods disturb each other in percent.
+
+        None for the row when no such node is known; None as value takes the number back.
+        """
+        row = self.rows.get(node)
+        if row is None:
+            return None
+        if name not in self.signals:
+            self.signals[name] = np.full(self.size, UNSET, dtype=np.int64)
+        self.signals[name][row] = UNSET if value is None else value
+        self.changes.add(row)
+        return row
+
+    def signal(self, name: str, rows: Rows) -> Ints:
+        """``UNSET`` where nobody said anything."""
+        column = self.signals.get(name)
+        return np.full(len(rows), UNSET, dtype=np.int64) if column is None else column[rows]
 
     def expire_metrics(self, now_ms: int) -> Rows:
         rows = self.load.expire(now_ms)
         for row in rows:
-            self.touch(int(row))
+            self.changes.add(int(row))
         return rows
 
     def allocatable(self, name: str, rows: Rows) -> Ints:
-        column = self._allocatable.get(name)
-        return np.full(len(rows), UNSET, dtype=np.int64) if column is None else column[rows]
+        return self.resources.allocatable_at(name, rows)
 
     def requested(self, name: str, rows: Rows) -> Ints:
-        column = self._requested.get(name)
-        return np.zeros(len(rows), dtype=np.int64) if column is None else column[rows]
+        return self.resources.requested_at(name, rows)
 
     def allocatable_of(self, row: int) -> dict[str, int]:
-        return {name: int(column[row]) for name, column in self._allocatable.items() if column[row] != UNSET}
+        return self.resources.allocatable_of(row)
 
     def requested_of(self, row: int) -> dict[str, int]:
-        return {name: int(column[row]) for name, column in self._requested.items() if column[row]}
+        return self.resources.requested_of(row)
 
     def charges(self) -> Iterable[Charge]:
         for name in sorted(self.rows):

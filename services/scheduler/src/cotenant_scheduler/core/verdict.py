@@ -22,6 +22,7 @@ class Waiting(StrEnum):
     GATED = "Gated"
     UNSCHEDULABLE = "Unschedulable"
     REJECTED = "Rejected"
+    NOMINATED = "Nominated"
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,10 +45,10 @@ class Verdict:
 
     @property
     def topics(self) -> tuple[str, ...]:
-        """What has to happen before it is worth asking again: quota names, or reason codes."""
+        """What has to happen before it is worth asking again: quota names, or plugins that may change their mind."""
         if self.quota_chain:
             return tuple(quota_topic(name) for name in self.quota_chain)
-        return (NODES_TOPIC, *sorted(self.codes))
+        return (NODES_TOPIC, *sorted({group.plugin for group in self.groups}))
 
     @property
     def signature(self) -> tuple[str, ...]:

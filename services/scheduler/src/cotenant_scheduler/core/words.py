@@ -3,12 +3,17 @@
 Pods that share an answer share its text, so no sentence here names a pod.
 """
 
+from dataclasses import replace
+from typing import Final
+
 from cotenant_common.model.reasons import ReasonCode
 from cotenant_scheduler.core.cycle import NoChoice
 from cotenant_scheduler.core.quota import NotCovered, QuotaRefusal
 from cotenant_scheduler.core.refusals import RefusalGroup
 from cotenant_scheduler.core.request import PodRequest
 from cotenant_scheduler.core.verdict import Verdict, Waiting
+
+_SHOWN: Final = 3
 
 
 def choice_verdict(found: NoChoice) -> Verdict:
@@ -65,6 +70,27 @@ def stale_verdict(gap: NotCovered, waited_ms: int) -> Verdict:
         quota_chain=(gap.quota,),
         numbers=gap.numbers,
     )
+
+
+def nominated_verdict(node: str, victims: tuple[str, ...], quota: str | None, since_ms: int) -> Verdict:
+    who = f"{len(victims)} less important pods ({_some(victims)})" if victims else "pods that are leaving already"
+    where = f"of quota {quota} " if quota is not None and victims else ""
+    return Verdict(
+        Waiting.NOMINATED,
+        ReasonCode.PREEMPTING,
+        f"nominated for {node}, waits for {who} {where}to leave",
+        helps=("nothing: its room is held until it starts",),
+        numbers={"node": node, "victims": list(victims), "since_ms": since_ms},
+    )
+
+
+def _some(names: tuple[str, ...]) -> str:
+    shown = ", ".join(names[:_SHOWN])
+    return f"{shown} and {len(names) - _SHOWN} more" if len(names) > _SHOWN else shown
+
+
+def with_preemption(verdict: Verdict, why_not: str) -> Verdict:
+    return replace(verdict, message=f"{verdict.message}; {why_not}") if why_not else verdict
 
 
 def gated_verdict(pod: PodRequest) -> Verdict:

@@ -6,13 +6,14 @@ import numpy as np
 
 from cotenant_common.model.reasons import ReasonCode
 from cotenant_scheduler.core.charge import Charge
-from cotenant_scheduler.core.columns import ABSENT, Bools, Codes, Ints, Rows
+from cotenant_scheduler.core.columns import ABSENT, Bools, Ints, Rows
+from cotenant_scheduler.core.plugins.interface import PodFilter, PodScore
 from cotenant_scheduler.core.refusals import Refusal
 from cotenant_scheduler.core.request import PodRequest, PodTerm
 from cotenant_scheduler.core.snapshot import Snapshot
 
 
-class InterPodAffinity:
+class InterPodAffinity(PodFilter, PodScore):
     name = "InterPodAffinity"
 
     def __init__(self, weight: int = 2) -> None:
@@ -28,9 +29,9 @@ class InterPodAffinity:
         for term in pod.shape.affinity:
             found &= _near(term, pod, cluster, rows)
         for term in pod.shape.anti_affinity:
-            found &= np.logical_not(_with(cluster.neighbours.matching(term), term.topology_key, cluster, rows))
-        for term, charge in _repelled_by(pod, cluster):
-            found &= np.logical_not(_with([charge], term.topology_key, cluster, rows))
+            found &= np.logical_not(_with(cluster.neighbours.counts(term), term.topology_key, cluster, rows))
+        for term in _repelled_by(pod, cluster):
+            found &= np.logical_not(_with(cluster.neighbours.repelling[term][1], term.topology_key, cluster, rows))
         return found
 
     def score(self, pod: PodRequest, cluster: Snapshot, rows: Rows) -> Ints:
@@ -38,7 +39,7 @@ class InterPodAffinity:
         total: Ints = np.zeros(len(rows), dtype=np.int64)
         for term in pod.shape.preferred_affinity:
             codes = cluster.labels.codes(term.topology_key, rows)
-            total += term.weight * _counts(cluster.neighbours.matching(term), term.topology_key, cluster)[codes]
+            total += term.weight * _per_place(cluster.neighbours.counts(term), term.topology_key, cluster)[codes]
         spread = int(total.max() - total.min()) if len(total) else 0
         return (total - total.min()) * 100 // spread if spread else np.zeros(len(rows), dtype=np.int64)
 
@@ -50,9 +51,10 @@ class InterPodAffinity:
         for term in pod.shape.anti_affinity:
             if holder := _first_at(cluster.neighbours.matching(term), term.topology_key, cluster, row):
                 return _refusal(f"pod anti-affinity forbids {term}; node {node} is near {holder}", term, holder)
-        for term, charge in _repelled_by(pod, cluster):
-            if _with([charge], term.topology_key, cluster, single)[0]:
-                return _refusal(f"{charge.key}, near node {node}, forbids neighbours with {term}", term, charge.key)
+        for term in _repelled_by(pod, cluster):
+            holders, _ = cluster.neighbours.repelling[term]
+            if holder := _first_at(holders.values(), term.topology_key, cluster, row):
+                return _refusal(f"{holder}, near node {node}, forbids neighbours with {term}", term, holder)
         raise LookupError(f"node {node} does not refuse {pod.key}")
 
 
@@ -67,35 +69,29 @@ def _refusal(message: str, term: PodTerm, holder: str | None) -> Refusal:
 
 def _near(term: PodTerm, pod: PodRequest, cluster: Snapshot, rows: Rows) -> Bools:
     """The first pod of a set that asks for its own kind may start anywhere the topology exists."""
-    matching = list(cluster.neighbours.matching(term))
-    if not matching and term.matches(pod.namespace, dict(pod.labels)):
+    counts = cluster.neighbours.counts(term)
+    if not counts.any() and term.matches(pod.namespace, dict(pod.labels)):
         anywhere: Bools = cluster.labels.codes(term.topology_key, rows) != ABSENT
         return anywhere
-    return _with(matching, term.topology_key, cluster, rows)
+    return _with(counts, term.topology_key, cluster, rows)
 
 
-def _repelled_by(pod: PodRequest, cluster: Snapshot) -> list[tuple[PodTerm, Charge]]:
+def _repelled_by(pod: PodRequest, cluster: Snapshot) -> list[PodTerm]:
     labels = dict(pod.labels)
-    return [
-        (term, charge)
-        for charge in cluster.neighbours.repelling.values()
-        for term in charge.anti_affinity
-        if term.matches(pod.namespace, labels)
-    ]
+    return [term for term in cluster.neighbours.repelling if term.matches(pod.namespace, labels)]
 
 
-def _counts(charges: Iterable[Charge], key: str, cluster: Snapshot) -> Ints:
+def _per_place(counts: Ints, key: str, cluster: Snapshot) -> Ints:
     """Neighbours per topology value; nodes without the label are in no topology and count for nobody."""
-    counts: Ints = np.zeros(cluster.labels.code_count(key), dtype=np.int64)
-    rows = np.array([cluster.rows[charge.node] for charge in charges], dtype=np.intp)
-    codes: Codes = cluster.labels.codes(key, rows)
-    np.add.at(counts, codes, 1)
-    counts[ABSENT] = 0
-    return counts
+    found: Ints = np.zeros(cluster.labels.code_count(key), dtype=np.int64)
+    rows = np.flatnonzero(counts)
+    np.add.at(found, cluster.labels.codes(key, rows), counts[rows])
+    found[ABSENT] = 0
+    return found
 
 
-def _with(charges: Iterable[Charge], key: str, cluster: Snapshot, rows: Rows) -> Bools:
-    found: Bools = _counts(charges, key, cluster)[cluster.labels.codes(key, rows)] > 0
+def _with(counts: Ints, key: str, cluster: Snapshot, rows: Rows) -> Bools:
+    found: Bools = _per_place(counts, key, cluster)[cluster.labels.codes(key, rows)] > 0
     return found
 
 

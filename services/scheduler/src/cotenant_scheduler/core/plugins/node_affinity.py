@@ -1,21 +1,32 @@
 """spec.nodeName, nodeSelector and node affinity."""
 
+from collections.abc import Hashable
+
 import numpy as np
 
 from cotenant_common.model.reasons import ReasonCode
 from cotenant_scheduler.core.columns import Bools, Ints, Rows
 from cotenant_scheduler.core.plugins.grouping import alike
+from cotenant_scheduler.core.plugins.interface import Reads, ShapeFilter, ShapeScore, Wake
 from cotenant_scheduler.core.refusals import Refusal, RefusalGroup
 from cotenant_scheduler.core.request import Shape
 from cotenant_scheduler.core.selectors import FIELD_NAME, NodeTerm, Requirement
 from cotenant_scheduler.core.snapshot import Snapshot
 
 
-class NodeAffinity:
+class NodeAffinity(ShapeFilter, ShapeScore):
     name = "NodeAffinity"
+    reads = Reads.FACTS
+    wakes = Wake.NODE
 
     def __init__(self, weight: int = 2) -> None:
         self.weight = weight
+
+    def part(self, shape: Shape) -> Hashable:
+        return shape.node_name, shape.selector, shape.required_terms, shape.preferred_terms
+
+    def applies(self, shape: Shape, cluster: Snapshot) -> bool:  # noqa: ARG002 - the interface's
+        return self.part(shape) != (None, (), None, ())
 
     def passes(self, shape: Shape, cluster: Snapshot, rows: Rows) -> Bools:
         found = self._selected(shape, cluster, rows)

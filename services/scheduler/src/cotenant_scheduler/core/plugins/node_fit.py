@@ -7,18 +7,23 @@ import numpy as np
 from cotenant_common.model import resources
 from cotenant_common.model.reasons import ReasonCode
 from cotenant_common.model.resources import PODS, render
-from cotenant_scheduler.core.columns import UNSET, Bools, Ints, Rows
+from cotenant_scheduler.core.columns import UNSET, Bools, Rows
+from cotenant_scheduler.core.plugins import kernels
 from cotenant_scheduler.core.plugins.grouping import alike
+from cotenant_scheduler.core.plugins.interface import Kernel, Parked, PluginSet, ShapeFilter, Wake
 from cotenant_scheduler.core.refusals import Refusal, RefusalGroup
 from cotenant_scheduler.core.request import Shape
 from cotenant_scheduler.core.snapshot import OVERCOMMITTED, Snapshot
 
-_FAR: Final = np.iinfo(np.int64).max
 _HOLDERS_SHOWN: Final = 3
 
 
-class NodeFit:
-    name = "NodeFit"
+class NodeFit(ShapeFilter):
+    name = "NodeResourcesFit"
+    wakes = Wake.NODE | Wake.ROOM
+
+    def kernel(self, plugins: PluginSet) -> Kernel | None:
+        return kernels.offer(plugins)
 
     def passes(self, shape: Shape, cluster: Snapshot, rows: Rows) -> Bools:
         found: Bools = np.ones(len(rows), dtype=np.bool_)
@@ -26,6 +31,18 @@ class NodeFit:
             if amount > 0:
                 found &= _fits(name, amount, cluster, rows)
         return found
+
+    def hint(self, parked: Parked, cluster: Snapshot, row: int) -> Bools:
+        """The same for many shapes and one node."""
+        able: Bools = np.ones(len(parked), dtype=np.bool_)
+        for name, amounts in parked.requests.items():
+            line = cluster.resources.lines.get(name)
+            allocatable = UNSET if line is None else cluster.resources.allocatable.item(line, row)
+            if allocatable == UNSET and name == PODS:
+                continue
+            requested = 0 if line is None else cluster.resources.requested.item(line, row)
+            able &= (amounts <= allocatable - requested) | (amounts <= 0)
+        return able
 
     def refuse(self, shape: Shape, cluster: Snapshot, row: int) -> Refusal:
         """The dimension that is missing altogether first, then the one that is short."""
@@ -130,50 +147,3 @@ def _what_would_help(name: str, amount: int, allocatable: int, lacking: int, clu
 def show(name: str, amount: int) -> str:
     """Batch and mid CPU are published in milli-cores; print them the way people read CPU."""
     return f"{amount}m" if resources.NATIVE_OF.get(name) == resources.CPU else render(name, amount)
-
-
-class LeastAllocated:
-    """(allocatable − requested − request) × 100 / allocatable, averaged over CPU and memory as the pod buys them."""
-
-    name = "LeastAllocated"
-
-    def __init__(self, weight: int = 1) -> None:
-        self.weight = weight
-
-    def score(self, shape: Shape, cluster: Snapshot, rows: Rows) -> Ints:
-        total: Ints = np.zeros(len(rows), dtype=np.int64)
-        bought = _bought(shape)
-        for name, amount in bought:
-            allocatable = np.maximum(cluster.allocatable(name, rows), 0)
-            free = np.maximum(allocatable - cluster.requested(name, rows) - amount, 0)
-            total += free * 100 // np.maximum(allocatable, 1)
-        return total // len(bought)
-
-
-class BalancedAllocation:
-    """100 minus half the distance between the fullest and the emptiest dimension, in percent."""
-
-    name = "BalancedAllocation"
-
-    def __init__(self, weight: int = 1) -> None:
-        self.weight = weight
-
-    def score(self, shape: Shape, cluster: Snapshot, rows: Rows) -> Ints:
-        fractions = np.array([self._permille(name, amount, cluster, rows) for name, amount in _bought(shape)])
-        spread: Ints = fractions.max(axis=0) - fractions.min(axis=0)
-        return 100 - spread // 20
-
-    def _permille(self, name: str, amount: int, cluster: Snapshot, rows: Rows) -> Ints:
-        allocatable = np.maximum(cluster.allocatable(name, rows), 1)
-        used: Ints = (cluster.requested(name, rows) + amount) * 1000 // allocatable
-        return np.minimum(used, 1000)
-
-
-def _bought(shape: Shape) -> list[tuple[str, int]]:
-    """What the pod requests of CPU and memory, under whatever name it buys them; native ones if it asks for nothing."""
-    wanted = [
-        (name, amount)
-        for name, amount in shape.requests
-        if amount > 0 and resources.NATIVE_OF.get(name, name) in (resources.CPU, resources.MEMORY)
-    ]
-    return wanted or [(resources.CPU, 0), (resources.MEMORY, 0)]

@@ -1,5 +1,6 @@
 """Taints: NoSchedule and NoExecute keep a pod away, PreferNoSchedule costs points."""
 
+from collections.abc import Hashable
 from dataclasses import replace
 
 import numpy as np
@@ -8,19 +9,25 @@ from cotenant_common.model import labels as names
 from cotenant_common.model.reasons import ReasonCode
 from cotenant_scheduler.core.columns import Bools, Ints, Rows
 from cotenant_scheduler.core.plugins.grouping import alike
+from cotenant_scheduler.core.plugins.interface import Reads, ShapeFilter, ShapeScore, Wake
 from cotenant_scheduler.core.refusals import Refusal, RefusalGroup
 from cotenant_scheduler.core.request import Shape
 from cotenant_scheduler.core.snapshot import Snapshot
 from cotenant_scheduler.core.taints import untolerated
 
 
-class TaintToleration:
+class TaintToleration(ShapeFilter, ShapeScore):
     """Nodes share taint sets, so each set is judged once per shape rather than once per node."""
 
     name = "TaintToleration"
+    reads = Reads.FACTS
+    wakes = Wake.NODE
 
     def __init__(self, weight: int = 3) -> None:
         self.weight = weight
+
+    def part(self, shape: Shape) -> Hashable:
+        return shape.tolerations
 
     def passes(self, shape: Shape, cluster: Snapshot, rows: Rows) -> Bools:
         verdicts = [not untolerated(taints, shape.tolerations, forbidding=True) for taints in cluster.taint_sets]

@@ -6,6 +6,7 @@ import numpy as np
 
 from cotenant_common.model.reasons import ReasonCode
 from cotenant_scheduler.core.columns import ABSENT, Bools, Codes, Ints, Rows
+from cotenant_scheduler.core.plugins.interface import PodFilter, PodScore
 from cotenant_scheduler.core.plugins.node_affinity import NodeAffinity
 from cotenant_scheduler.core.refusals import Refusal
 from cotenant_scheduler.core.request import PodRequest, PodTerm, SpreadConstraint
@@ -23,8 +24,8 @@ class _Domains:
     own: int
 
 
-class TopologySpread:
-    name = "TopologySpread"
+class PodTopologySpread(PodFilter, PodScore):
+    name = "PodTopologySpread"
 
     def __init__(self, weight: int = 2) -> None:
         self.weight = weight
@@ -90,10 +91,7 @@ def _domains(constraint: SpreadConstraint, pod: PodRequest, cluster: Snapshot) -
     counts: Ints = np.zeros(cluster.labels.code_count(key), dtype=np.int64)
     alive = cluster.alive_rows()
     eligible = alive[_NODES.passes(pod.shape, cluster, alive) & (cluster.labels.codes(key, alive) != ABSENT)]
-    inside = set(eligible.tolist())
-    matching = [cluster.rows[charge.node] for charge in cluster.neighbours.matching(term)]
-    placed = np.array([row for row in matching if row in inside], dtype=np.intp)
-    np.add.at(counts, cluster.labels.codes(key, placed), 1)
+    np.add.at(counts, cluster.labels.codes(key, eligible), cluster.neighbours.counts(term)[eligible])
     present = np.unique(cluster.labels.codes(key, eligible))
     least = int(counts[present].min()) if len(present) >= max(1, constraint.min_domains) else 0
     return _Domains(counts, least, int(term.matches(pod.namespace, dict(pod.labels))))

@@ -6,6 +6,7 @@ from cotenant_common.model import labels as names
 from cotenant_common.model.reasons import ReasonCode
 from cotenant_scheduler.core.columns import Bools, Rows
 from cotenant_scheduler.core.plugins.grouping import alike
+from cotenant_scheduler.core.plugins.interface import Reads, ShapeFilter, Wake
 from cotenant_scheduler.core.refusals import Refusal, RefusalGroup
 from cotenant_scheduler.core.request import Shape
 from cotenant_scheduler.core.snapshot import Snapshot
@@ -14,12 +15,18 @@ from cotenant_scheduler.core.taints import NO_SCHEDULE, Taint
 _CORDONED = Taint(names.TAINT_UNSCHEDULABLE, effect=NO_SCHEDULE)
 
 
-class NodeReady:
-    name = "NodeReady"
+class NodeUnschedulable(ShapeFilter):
+    name = "NodeUnschedulable"
+    reads = Reads.FACTS
+    wakes = Wake.NODE
+
+    def part(self, shape: Shape) -> bool:
+        """Whether it tolerates a cordon."""
+        return any(each.tolerates(_CORDONED) for each in shape.tolerations)
 
     def passes(self, shape: Shape, cluster: Snapshot, rows: Rows) -> Bools:
         registered: Bools = cluster.registered[rows]
-        if any(each.tolerates(_CORDONED) for each in shape.tolerations):
+        if self.part(shape):
             return registered
         open_: Bools = np.logical_not(cluster.unschedulable[rows])
         return registered & open_

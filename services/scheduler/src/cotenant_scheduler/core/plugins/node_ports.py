@@ -4,18 +4,20 @@ import numpy as np
 
 from cotenant_common.model.reasons import ReasonCode
 from cotenant_scheduler.core.columns import Bools, Rows
-from cotenant_scheduler.core.plugins.grouping import alike
-from cotenant_scheduler.core.refusals import Refusal, RefusalGroup
+from cotenant_scheduler.core.plugins.interface import ShapeFilter, Wake
+from cotenant_scheduler.core.refusals import Refusal
 from cotenant_scheduler.core.request import Shape
 from cotenant_scheduler.core.snapshot import Snapshot
 
 
-class HostPorts:
-    name = "HostPorts"
+class NodePorts(ShapeFilter):
+    name = "NodePorts"
+    wakes = Wake.NODE | Wake.ROOM
+
+    def applies(self, shape: Shape, cluster: Snapshot) -> bool:  # noqa: ARG002 - the interface's
+        return bool(shape.ports)
 
     def passes(self, shape: Shape, cluster: Snapshot, rows: Rows) -> Bools:
-        if not shape.ports:
-            return np.ones(len(rows), dtype=np.bool_)
         wanted = shape.ports
         return np.array([not any(port in cluster.ports[row] for port in wanted) for row in rows], dtype=np.bool_)
 
@@ -29,6 +31,3 @@ class HostPorts:
             {"port": port, "protocol": protocol, "holder": holder},
             f"{holder} ending, or another hostPort",
         )
-
-    def summarise(self, shape: Shape, cluster: Snapshot, rows: Rows) -> tuple[RefusalGroup, ...]:
-        return alike(cluster, rows, lambda row: self.refuse(shape, cluster, row))
