@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from cotenant.cli import quota
 from cotenant.cli.main import app
 from cotenant.testing import FakeGateway
 
@@ -256,6 +257,40 @@ def test_quotas_are_printed_as_a_tree(ask, gateway: FakeGateway) -> None:
     out = ask("quota", "tree").out
     assert "tree default (total cpu 4)" in out
     assert "\n  child" in out
+
+
+def test_the_tree_says_who_lends_to_whom_now(ask, gateway: FakeGateway) -> None:
+    quotas = [{"name": "a", "used": {"cpu": 0}}, {"name": "b", "used": {"cpu": 6000}, "over_since_ms": 5}]
+    loans = [{"borrower": "b", "lender": "a", "resource": "cpu", "amount": 1500}]
+    gateway.answers["GET /v1/quota/tree"] = (200, {"trees": [{"tree": "default", "quotas": quotas, "loans": loans}]})
+    out = ask("quota", "tree").out
+    assert "b borrows 1500m cpu from a" in out
+    assert [line.split()[-1] for line in out.splitlines() if line.startswith(("a ", "b "))] == ["Open", "Over"]
+
+
+def test_holding_a_quota_writes_its_stop_policy_and_nothing_else(ask, gateway: FakeGateway) -> None:
+    stored = {
+        "apiVersion": "scheduling.sigs.k8s.io/v1alpha1",
+        "kind": "ElasticQuota",
+        "metadata": {"name": "q", "namespace": "default", "uid": "u", "annotations": {"a": "b"}},
+        "spec": {"max": {"cpu": "4"}},
+        "status": {"state": "Open"},
+    }
+    gateway.answers["GET /v1/objects/ElasticQuota/default/q"] = (200, stored)
+    gateway.answers["POST /v1/apply"] = (
+        200,
+        {"results": [{"kind": "ElasticQuota", "name": "q", "action": "configured"}]},
+    )
+    assert ask("quota", "hold", "q").out == "elasticquota/q held\n"
+    assert ask("quota", "drain", "q", "--dry-run").out == "elasticquota/q would be held and drained\n"
+    held = quota.with_policy(stored, "Hold")
+    assert held["metadata"] == {
+        "name": "q",
+        "namespace": "default",
+        "annotations": {"a": "b", "cotenant.io/stop-policy": "Hold"},
+    }
+    assert "status" not in held
+    assert quota.with_policy(held, None)["metadata"]["annotations"] == {"a": "b"}
 
 
 def test_the_token_must_be_readable(cli, gateway: FakeGateway) -> None:

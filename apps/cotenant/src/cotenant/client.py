@@ -20,6 +20,7 @@ T = TypeVar("T")
 TERMINAL_PHASES: Final = frozenset({"Succeeded", "Failed", "Deleted"})
 _RESUME_DELAY_S: Final = (0.1, 0.2, 0.5, 1.0, 2.0)
 _TIMEOUT: Final = aiohttp.ClientTimeout(total=30, connect=5)
+_SNAPSHOT_TIMEOUT: Final = aiohttp.ClientTimeout(total=120, connect=5)
 _STREAM_TIMEOUT: Final = aiohttp.ClientTimeout(total=None, connect=5, sock_read=None)
 
 
@@ -106,6 +107,10 @@ class CotenantClient:
     async def status(self) -> Json:
         return dict(await self._call("GET", "/v1/status"))
 
+    async def snapshot(self) -> Json:
+        """Every bucket with its revisions, and the latest usage."""
+        return dict(await self._call("GET", "/v1/snapshot", timeout=_SNAPSHOT_TIMEOUT))
+
     async def evict(
         self,
         pod: str,
@@ -121,11 +126,48 @@ class CotenantClient:
             body["message"] = message
         return dict(await self._call("POST", "/v1/evict", data=json.dumps(body).encode()))
 
+    async def ask_gate(self, body: Mapping[str, Any]) -> Json:
+        """A request to the gate in full, with the id that makes it safe to repeat. Raise RefusedError."""
+        return dict(await self._call("POST", "/v1/evict", data=json.dumps(body).encode()))
+
     async def cordon(self, node: str, *, dry_run: bool = False) -> Json:
         return dict(await self._call("POST", f"/v1/cordon/{quote(node)}", params=_flags(dryRun=dry_run)))
 
     async def uncordon(self, node: str, *, dry_run: bool = False) -> Json:
         return dict(await self._call("POST", f"/v1/uncordon/{quote(node)}", params=_flags(dryRun=dry_run)))
+
+    async def drain(
+        self, node: str, *, message: str | None = None, grace_s: int | None = None, dry_run: bool = False
+    ) -> Json:
+        """One pass of emptying a node: ``remaining`` pods, and the gate's answer for each."""
+        params = _flags(dryRun=dry_run) | ({} if grace_s is None else {"grace_s": str(grace_s)})
+        body = {"message": message} if message else {}
+        return dict(await self._call("POST", f"/v1/drain/{quote(node)}", params=params, data=json.dumps(body).encode()))
+
+    async def freeze(self, reason: str, *, by: str = "user", dry_run: bool = False) -> Json:
+        body = json.dumps({"reason": reason, "by": by}).encode()
+        return dict(await self._call("POST", "/v1/freeze", params=_flags(dryRun=dry_run), data=body))
+
+    async def unfreeze(self, *, by: str = "user", dry_run: bool = False) -> Json:
+        body = json.dumps({"by": by}).encode()
+        return dict(await self._call("POST", "/v1/unfreeze", params=_flags(dryRun=dry_run), data=body))
+
+    async def observe(
+        self,
+        *,
+        nodes: Sequence[str] = (),
+        namespaces: Sequence[str] = (),
+        stop: bool = False,
+        dry_run: bool = False,
+    ) -> Json:
+        """Only look at these, or with ``stop`` act again; none named is everything."""
+        body = json.dumps({"nodes": list(nodes), "namespaces": list(namespaces)}).encode()
+        path = "/v1/unobserve" if stop else "/v1/observe"
+        return dict(await self._call("POST", path, params=_flags(dryRun=dry_run), data=body))
+
+    async def observed(self) -> Json:
+        """What is only observed, and what would have been done there."""
+        return dict(await self._call("GET", "/v1/observe"))
 
     async def logs(
         self, pod: str, namespace: str = "default", *, tail: int | None = None, follow: bool = False
@@ -233,11 +275,12 @@ class CotenantClient:
         params: Mapping[str, str] | None = None,
         data: bytes | None = None,
         content_type: str = "application/json",
+        timeout: aiohttp.ClientTimeout = _TIMEOUT,
     ) -> Any:
         headers = {"Content-Type": content_type} if data is not None else {}
         try:
             async with self._session.request(
-                method, self._base_url + path, params=params, data=data, headers=headers
+                method, self._base_url + path, params=params, data=data, headers=headers, timeout=timeout
             ) as response:
                 return await self._body(response)
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
@@ -275,7 +318,8 @@ class CotenantClient:
 def error_for(status: int, body: Mapping[str, Any]) -> CotenantError:
     """The exception for an answer that is no success; its text is the gateway's own sentence."""
     found = body.get("error")
-    details: Mapping[str, Any] = found if isinstance(found, Mapping) else {}
+    rest = {key: value for key, value in body.items() if key != "error"}
+    details: Mapping[str, Any] = {**rest, **found} if isinstance(found, Mapping) else {}
     message = str(body.get("message") or details.get("message") or f"the gateway answered {status}")
     match status:
         case 404:

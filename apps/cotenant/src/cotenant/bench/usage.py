@@ -2,7 +2,7 @@
 
 import os
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,6 +23,17 @@ def over(pids: Iterable[int], seconds: float) -> Usage:
     time.sleep(seconds)
     used_s = (sum(map(cpu_ticks, found)) - before) / _TICKS_PER_S
     return Usage(100 * used_s / (time.monotonic() - started), sum(map(resident_bytes, found)))
+
+
+def each(pids: Mapping[str, int], seconds: float) -> dict[str, Usage]:
+    """The same for processes by name, all over one interval. Blocking."""
+    before, started = {name: cpu_ticks(pid) for name, pid in pids.items()}, time.monotonic()
+    time.sleep(seconds)
+    elapsed_s = time.monotonic() - started
+    return {
+        name: Usage(100 * (cpu_ticks(pid) - before[name]) / _TICKS_PER_S / elapsed_s, resident_bytes(pid))
+        for name, pid in pids.items()
+    }
 
 
 def cpu_ticks(pid: int) -> int:

@@ -1,4 +1,4 @@
-"""top, explain, why-not, quota, events, policy: what happens and why."""
+"""top, explain, why-not, events, policy: what happens and why."""
 
 import json
 from collections.abc import Sequence
@@ -17,8 +17,6 @@ from cotenant.errors import BadInputError, ExitStatus
 if TYPE_CHECKING:
     from cotenant.client import CotenantClient
 
-quota_app = typer.Typer(help="Elastic quotas.", no_args_is_help=True, rich_markup_mode=None)
-
 
 def register(app: typer.Typer) -> None:
     app.command()(top)
@@ -26,8 +24,6 @@ def register(app: typer.Typer) -> None:
     app.command("why-not")(why_not)
     app.command()(events)
     app.command()(policy)
-    quota_app.command("tree")(quota_tree)
-    app.add_typer(quota_app, name="quota")
 
 
 def top(
@@ -83,25 +79,6 @@ def why_not(
     else:
         print("\n".join(views.why_not_lines(node, name, reply)))
     return int(ExitStatus.DONE if reply.get("fits") else ExitStatus.DOES_NOT_FIT)
-
-
-def quota_tree(
-    tree: Annotated[str | None, typer.Argument()] = None,
-    output: Output = Format.TABLE,
-) -> int:
-    """Every quota with what it is promised, lends and borrows."""
-
-    async def fetch(client: "CotenantClient") -> list[dict[str, Any]]:
-        return await client.quota_tree(tree)
-
-    trees = with_client(fetch)
-    if output in (Format.JSON, Format.YAML):
-        show_data(trees, output)
-    else:
-        for entry in trees:
-            print(f"tree {entry.get('tree') or 'default'} (total {views.resource_text(entry.get('total'))})")
-            show(views.quota_rows(entry), views.QUOTA_COLUMNS, output, empty="no quotas")
-    return int(ExitStatus.DONE)
 
 
 def events(

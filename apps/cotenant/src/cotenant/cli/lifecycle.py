@@ -9,9 +9,10 @@ import typer
 
 from cotenant.cli import output as out
 from cotenant.cli import session
+from cotenant.cli.brakes import freeze_line
 from cotenant.cli.output import Column, Format, Output, field, progress, show_data, show_table
 from cotenant.cli.values import duration_s
-from cotenant.errors import ExitStatus
+from cotenant.errors import BadInputError, ExitStatus
 
 NodeOption = Annotated[str | None, typer.Option("--node", help="Node name; default the host name.")]
 CpusOption = Annotated[str | None, typer.Option(help="CPUs of the slice, for example 0-3; default all.")]
@@ -61,6 +62,10 @@ def _print_report(report: dict[str, Any]) -> None:
 def up(  # noqa: PLR0913, PLR0917 - one parameter per option
     foreground: Annotated[bool, typer.Option("--foreground", help="Stay attached; Ctrl-C stops the services.")] = False,
     processes: Annotated[bool, typer.Option("--processes", help="One operating system process per service.")] = False,
+    bus_users: Annotated[
+        bool,
+        typer.Option("--bus-users", help="A login per service that may write what it owns, not one token for all."),
+    ] = False,
     node: NodeOption = None,
     cpus: CpusOption = None,
     memory: MemoryOption = None,
@@ -68,6 +73,7 @@ def up(  # noqa: PLR0913, PLR0917 - one parameter per option
     nats_port: Annotated[int | None, typer.Option(help="Port of nats-server on 127.0.0.1.")] = None,
     cgroup_root: Annotated[str | None, typer.Option(help="Name of the stack's own cgroup.")] = None,
     policy: Annotated[Policy | None, typer.Option(help="Defaults of the node policy; observe writes no knob.")] = None,
+    observe: Annotated[bool, typer.Option("--observe", help="Only look: the same as --policy observe.")] = False,
     log_level: Annotated[LogLevel, typer.Option(help="How much the services log.")] = "info",
     timeout: Annotated[str, typer.Option(help="How long to wait for the services.")] = "60s",
 ) -> int:
@@ -75,6 +81,8 @@ def up(  # noqa: PLR0913, PLR0917 - one parameter per option
     from cotenant.stack.options import StackOptions  # noqa: PLC0415
     from cotenant.workload import parse_amount  # noqa: PLC0415
 
+    if observe and policy not in (None, "observe"):
+        raise BadInputError(f"--observe and --policy {policy} contradict each other")
     options = StackOptions(
         home=session.home().root,
         node=node,
@@ -84,7 +92,8 @@ def up(  # noqa: PLR0913, PLR0917 - one parameter per option
         nats_port=nats_port,
         cgroup_root=cgroup_root,
         processes=processes,
-        policy=policy,
+        bus_users=bus_users,
+        policy="observe" if observe else policy,
         log_level=log_level,
     ).checked()
     if foreground:
@@ -114,11 +123,12 @@ _STATUS_COLUMNS = (
 
 def status(output: Output = Format.TABLE) -> int:
     """Show every service of the stack; status 4 when none runs, 1 when one is not ready."""
-    from cotenant.stack import control  # noqa: PLC0415
+    from cotenant.stack import asking, control  # noqa: PLC0415
 
     found = control.inspect(session.home())
     if output in (Format.JSON, Format.YAML):
-        show_data(found.as_data(), output)
+        told = asking.gateway_status(found.record.gateway_url, session.home()) if found.record and found.running else {}
+        show_data(found.as_data() | {name: told.get(name) for name in ("freeze", "observing")}, output)
     elif found.record is None or not found.running:
         print(
             f"no stack runs in {session.home().root}" + ("; an earlier one was not taken down" if found.record else "")
@@ -127,6 +137,8 @@ def status(output: Output = Format.TABLE) -> int:
         record = found.record
         print(f"node {record.node}, gateway {record.gateway_url}, nats {record.nats_url}, state {session.home().root}")
         show_table(found.rows, _STATUS_COLUMNS)
+        if (line := freeze_line(asking.gateway_status(record.gateway_url, session.home()))) is not None:
+            print(line)
     if not found.running:
         return int(ExitStatus.NO_CONNECTION)
     return int(ExitStatus.DONE if found.ready else ExitStatus.CHECK_FAILED)

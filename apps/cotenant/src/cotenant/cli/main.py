@@ -7,7 +7,23 @@ from typing import Annotated
 
 import typer
 
-from cotenant.cli import control, develop, insight, lifecycle, objects, scenarios, session, work
+from cotenant.cli import (
+    brakes,
+    control,
+    develop,
+    hollow,
+    insight,
+    install,
+    lifecycle,
+    objects,
+    operations,
+    plan,
+    quota,
+    replay,
+    scenarios,
+    session,
+    work,
+)
 from cotenant.errors import CotenantError, ExitStatus
 
 app = typer.Typer(
@@ -18,7 +34,11 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for module in (lifecycle, objects, work, insight, control, scenarios, develop):
+_MODULES = (
+    lifecycle, objects, work, insight, quota, control, brakes, operations, install, plan, scenarios, replay, hollow,
+    develop,
+)  # fmt: skip
+for module in _MODULES:
     module.register(app)
 
 

@@ -35,10 +35,23 @@ def apply(filename: Files, dry_run: DryRun = False, output: Output = Format.TABL
     documents = manifests.read_documents(filename)
 
     async def send(client: "CotenantClient") -> list[dict[str, Any]]:
-        return await client.apply(manifests.join(documents), dry_run=dry_run)
+        return await apply_documents(client, documents, dry_run=dry_run)
 
+    results = with_client(send)
+    if output in (Format.JSON, Format.YAML):
+        show_data(results, output)
+    else:
+        for result in results:
+            _print_result(result, dry_run=dry_run)
+    return int(ExitStatus.DONE)
+
+
+async def apply_documents(
+    client: "CotenantClient", documents: Sequence[manifests.Document], *, dry_run: bool
+) -> list[dict[str, Any]]:
+    """Results with the place each object stands at. Raise BadInputError with the place of each fault."""
     try:
-        results = with_client(send)
+        results = await client.apply(manifests.join(documents), dry_run=dry_run)
     except BadInputError as error:
         faults = error.details.get("errors")
         if not faults:
@@ -48,12 +61,7 @@ def apply(filename: Files, dry_run: DryRun = False, output: Output = Format.TABL
         raise BadInputError("; ".join([*shown, "nothing was changed"])) from error
     for document, result in zip(documents, results, strict=False):
         result["source"] = document.place
-    if output in (Format.JSON, Format.YAML):
-        show_data(results, output)
-    else:
-        for result in results:
-            _print_result(result, dry_run=dry_run)
-    return int(ExitStatus.DONE)
+    return results
 
 
 def _fault(fault: dict[str, Any], documents: Sequence[manifests.Document]) -> str:

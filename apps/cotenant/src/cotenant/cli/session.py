@@ -2,11 +2,12 @@
 
 import asyncio
 import os
+import re
 from collections.abc import Awaitable, Callable
 from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from cotenant.errors import BadInputError, NoConnectionError
 from cotenant.stack.home import StackHome, default_home, is_held, load_record
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from cotenant.client import CotenantClient
 
 T = TypeVar("T")
+_HTTP: Final = re.compile(r"https?://[^/\s]+", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,10 +32,13 @@ _TARGET: ContextVar[Target | None] = ContextVar("target", default=None)
 def choose_target(home: Path | None, url: str | None, token_file: Path | None) -> None:
     """Options win over ``COTENANT_URL`` and ``COTENANT_TOKEN_FILE``; those win over the local stack."""
     file = token_file or (Path(named) if (named := os.environ.get("COTENANT_TOKEN_FILE")) else None)
+    url = url or os.environ.get("COTENANT_URL")
+    if url is not None and not _HTTP.match(url):
+        raise BadInputError(f"--url {url!r}: expected http://HOST:PORT or https://HOST:PORT")
     _TARGET.set(
         Target(
             home=StackHome(home.absolute()) if home else default_home(),
-            url=url or os.environ.get("COTENANT_URL"),
+            url=url,
             token_file=file,
         )
     )

@@ -7,6 +7,7 @@ from typing import Final
 from cotenant.errors import BadInputError
 
 _DURATION: Final = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)", re.ASCII)
+_PLAIN_SECONDS: Final = re.compile(r"\d{1,12}(?:\.\d+)?", re.ASCII)
 _SECONDS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
 
 # Kind → other names for it; the plural and the lower case form need no entry.
@@ -16,6 +17,7 @@ _ALIASES: Final[Mapping[str, tuple[str, ...]]] = {
     "Job": (),
     "Node": ("no",),
     "ElasticQuota": ("eq", "quota", "quotas"),
+    "ElasticQuotaProfile": ("eqp", "quotaprofile", "quotaprofiles"),
     "PodDisruptionBudget": ("pdb",),
     "PriorityClass": ("pc", "priorityclasses"),
     "ConfigMap": ("cm",),
@@ -27,10 +29,8 @@ CLUSTER_SCOPED: Final = frozenset({"Node", "PriorityClass", "ClusterColocationPr
 
 def duration_s(text: str) -> float:
     """``1h30m``, ``90s``, ``500ms`` or plain seconds."""
-    try:
+    if _PLAIN_SECONDS.fullmatch(text):
         return float(text)
-    except ValueError:
-        pass
     parts = _DURATION.findall(text)
     if not parts or "".join(number + unit for number, unit in parts) != text:
         raise BadInputError(f"expected a duration such as 90s, 10m or 1h30m, got {text!r}")

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
-from cotenant.cli import output
+from cotenant.cli import output, quota_views
 from cotenant.cli.output import Column, Row, field
 from cotenant.errors import NotFoundError
 
@@ -98,11 +98,14 @@ _JOB: Final = (
     Column("FAILED", lambda row: _status(row).get("failed") or 0),
     Column("AGE", _created),
 )
+_QUOTA: Final = (_NAME, *quota_views.OBJECT_COLUMNS, Column("AGE", _created))
 _OTHER: Final = (_NAME, Column("AGE", _created))
 
 
 def columns(kind: str, *, namespaces: bool) -> Sequence[Column]:
-    found = {"Pod": _POD, "Node": _NODE, "Deployment": _DEPLOYMENT, "Job": _JOB}.get(kind, _OTHER)
+    found = {"Pod": _POD, "Node": _NODE, "Deployment": _DEPLOYMENT, "Job": _JOB, "ElasticQuota": _QUOTA}.get(
+        kind, _OTHER
+    )
     return (_NAMESPACE, *found) if namespaces and kind != "Node" else found
 
 
@@ -128,42 +131,12 @@ TOP_COLUMNS: Final[Mapping[str, Sequence[Column]]] = {
         Column("MEMORY", lambda row: output.memory(_usage(row, "memory"))),
         field("NODE", "node"),
     ),
-    "quotas": (
-        _NAME,
-        Column("USED", lambda row: output.resources(row.get("used"))),
-        Column("RUNTIME", lambda row: output.resources(row.get("runtime"))),
-        Column("MIN", lambda row: output.resources(row.get("min"))),
-        Column("MAX", lambda row: output.resources(row.get("max"))),
-    ),
+    "quotas": quota_views.TOP_COLUMNS,
 }
-QUOTA_COLUMNS: Final = (
-    Column("QUOTA", lambda row: "  " * int(row.get("depth") or 0) + name_of(row)),
-    Column("MIN", lambda row: output.resources(row.get("min"))),
-    Column("MAX", lambda row: output.resources(row.get("max"))),
-    Column("REQUEST", lambda row: output.resources(row.get("request"))),
-    Column("USED", lambda row: output.resources(row.get("used"))),
-    Column("RUNTIME", lambda row: output.resources(row.get("runtime"))),
-)
 
 
 def _percent(part: Any, whole: Any) -> str | None:
     return f"{100 * int(part) / int(whole):.0f}%" if part is not None and whole else None
-
-
-def quota_rows(tree: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Quotas of one tree, children under their parent with their depth."""
-    quotas = {str(quota["name"]): dict(quota) for quota in tree.get("quotas") or ()}
-    rows: list[dict[str, Any]] = []
-
-    def visit(parent: str | None, depth: int) -> None:
-        for name in sorted(quotas):
-            found = quotas[name].get("parent")
-            if (found if found in quotas else None) == parent:
-                rows.append(quotas[name] | {"depth": depth})
-                visit(name, depth + 1)
-
-    visit(None, 0)
-    return rows
 
 
 def explain_lines(name: str, reply: Mapping[str, Any]) -> Iterable[str]:
@@ -179,6 +152,8 @@ def explain_lines(name: str, reply: Mapping[str, Any]) -> Iterable[str]:
     if reply.get("scheduler_note"):
         yield f"  {reply['scheduler_note']}"
     yield from _scheduler_lines(reply.get("scheduler") or {}, placed=bool(node))
+    for sentence in (reply.get("quota") or {}).get("sentences") or ():
+        yield f"  {sentence}"
     for step in reply.get("story") or ():
         reason = f" {step['reason']}" if step.get("reason") else ""
         yield f"  {clock(step.get('at_ms'))}  {step.get('type')}{reason}: {step.get('message') or ''}"

@@ -37,7 +37,9 @@ def run(  # noqa: PLR0913, PLR0917 - one parameter per option
     parallelism: Annotated[int | None, typer.Option(min=1, help="Units at one time.")] = None,
     env: Annotated[list[str] | None, typer.Option("--env", "-e", help="NAME=VALUE; repeatable.")] = None,
     workdir: Annotated[Path | None, typer.Option(help="Working directory; default the present one.")] = None,
-    user: Annotated[int | None, typer.Option(help="User id to run as; default the invoking user.")] = None,
+    user: Annotated[
+        int | None, typer.Option(envvar="COTENANT_RUN_USER", help="User id to run as; default the invoking user.")
+    ] = None,
     quota: Annotated[str | None, typer.Option(help="Elastic quota to charge.")] = None,
     wait_: Annotated[bool, typer.Option("--wait", help="Show the output; return when the command ends.")] = False,
     rm: Annotated[bool, typer.Option("--rm", help="Delete it when it has ended; implies --wait.")] = False,

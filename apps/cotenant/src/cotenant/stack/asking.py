@@ -59,11 +59,16 @@ def takes_work(gateway_url: str, home: StackHome) -> bool:
 
     One that waits for the lease of a killed predecessor reads, and refuses every write for some seconds.
     """
-    try:
-        status = _get_json(f"{gateway_url}/v1/status", home.token(home.api_token))
-    except OSError:
-        return False
+    status = gateway_status(gateway_url, home)
     return bool(status.get("leader") and (status.get("nodes") or {}).get("ready"))
+
+
+def gateway_status(gateway_url: str, home: StackHome) -> dict[str, Any]:
+    """Empty when the gateway does not answer."""
+    try:
+        return _get_json(f"{gateway_url}/v1/status", home.token(home.api_token))
+    except OSError:
+        return {}
 
 
 def _get_json(url: str, token: str | None = None) -> dict[str, Any]:

@@ -18,5 +18,6 @@ def clean_node(home: StackHome, record: StackRecord, grace_s: float | None) -> N
     ended = asyncio.run(end_node(settings, round(1000 * (DEFAULT_GRACE_S if grace_s is None else grace_s))))
     if ended.clean:
         # Forgotten, so that a stack that kept its objects starts their pods afresh.
-        shutil.rmtree(home.agent / "pods", ignore_errors=True)
+        for directory in ("pods", "specs"):
+            shutil.rmtree(home.agent / directory, ignore_errors=True)
     return ended

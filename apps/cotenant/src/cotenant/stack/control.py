@@ -241,7 +241,7 @@ def _stop_process(home: StackHome, record: StackRecord) -> int:
 
 def _remove_state(home: StackHome) -> None:
     """Only what a stack makes: a home may be a directory that holds other things too."""
-    for directory in (home.nats, home.agent, home.logs):
+    for directory in (home.nats, home.agent, home.logs, home.bus):
         shutil.rmtree(directory, ignore_errors=True)
     for file in (home.record, home.api_token, home.nats_token, home.root / "nats.conf", home.lock):
         file.unlink(missing_ok=True)

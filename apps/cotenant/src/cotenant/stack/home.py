@@ -37,6 +37,15 @@ class StackHome:
         return self.root / "nats-token"
 
     @property
+    def bus(self) -> Path:
+        """Logins of the bus, where every service has its own."""
+        return self.root / "bus"
+
+    def bus_secret(self, user: str | None) -> Path:
+        """What the user logs in with; None: the token that everyone shares."""
+        return self.nats_token if user is None else self.bus / f"{user}.secret"
+
+    @property
     def nats(self) -> Path:
         return self.root / "nats"
 
@@ -142,6 +151,8 @@ class StackRecord:
     cgroup_root: str
     nats: ProcessRef | None = None
     services: tuple[ServiceRef, ...] = ()
+    bus_user: str | None = None
+    """Whom commands log in as on the bus; None: whoever has the token."""
     options: dict[str, Any] = field(default_factory=dict)
 
     def save(self, home: StackHome) -> None:

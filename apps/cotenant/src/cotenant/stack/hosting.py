@@ -13,6 +13,7 @@ from cotenant.stack import ports, services
 from cotenant.stack.home import ProcessRef, ServiceRef
 from cotenant.stack.processes import SERVICE_STOP_S, Child
 from cotenant.stack.services import SERVICES, StackPlan
+from cotenant_common.bus.login import Login
 from cotenant_common.bus.nats_bus import connect
 from cotenant_common.runtime.clock import SystemClock
 from cotenant_common.runtime.health import Health
@@ -34,9 +35,8 @@ class Hosting(Protocol):
 class InOneProcess:
     """Every service is a task with a bus connection of its own; a crash starts that one again, nothing else."""
 
-    def __init__(self, plan: StackPlan, token: str) -> None:
+    def __init__(self, plan: StackPlan) -> None:
         self._plan = plan
-        self._token = token
         self._clock = SystemClock()
         self._hosts: dict[str, ServiceHost] = {}
         self._tasks: list[asyncio.Task[None]] = []
@@ -46,25 +46,21 @@ class InOneProcess:
         for name in SERVICES:
             chosen = services.settings(self._plan, name)
             self._hosts[name] = ServiceHost(
-                name, self._context_maker(name), services.factory(name, chosen), self._clock
+                name, self._context_maker(name, chosen.nats_login()), services.factory(name, chosen), self._clock
             )
         await self._health.start(self._plan.health_ports["stack"])
         self._tasks = [asyncio.create_task(host.run(), name=name) for name, host in self._hosts.items()]
 
-    def _context_maker(self, name: str) -> Callable[[], Awaitable[ServiceContext]]:
-        starts = 0
-
+    def _context_maker(self, name: str, login: Login) -> Callable[[], Awaitable[ServiceContext]]:
         async def make() -> ServiceContext:
-            nonlocal starts
-            starts += 1
             return ServiceContext(
                 name=name,
-                bus=await connect([self._plan.nats_url], name=name, token=self._token),
+                bus=await connect([self._plan.nats_url], name=name, login=login),
                 clock=self._clock,
                 log=get_logger(name),
                 metrics=OpenTelemetryMetrics(name),
                 health=Health(self._clock),
-                instance=f"{self._plan.node}-{os.getpid()}-{starts}",
+                instance=f"{self._plan.node}-{name}",
             )
 
         return make

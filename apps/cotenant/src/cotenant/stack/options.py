@@ -31,6 +31,8 @@ class StackOptions:
     nats_port: int | None = None
     cgroup_root: str | None = None
     processes: bool = False
+    bus_users: bool = False
+    """A login of its own for every service, which may write what it owns; else one token for all."""
     policy: Policy | None = None
     log_level: Level = "info"
 

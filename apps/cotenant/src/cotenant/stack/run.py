@@ -69,7 +69,7 @@ async def embedded_stack(
     with hold(home):
         await asyncio.to_thread(end_strays, load_record(home))
         plan = services.make_plan(options)
-        nats = prepare_nats(home, plan.nats_port)
+        nats = prepare_nats(home, plan.nats_port, node=plan.node if options.bus_users else None)
         log = logging.get_logger("stack")
         try:
             await nats.start()
@@ -97,7 +97,7 @@ def _hosting(plan: StackPlan, nats: NatsChild) -> Hosting:
     home = plan.options.state
     home.token(home.api_token)
     if not plan.options.processes:
-        return InOneProcess(plan, home.token(home.nats_token))
+        return InOneProcess(plan)
     hosting: Hosting = InProcesses(plan, lambda: _record(plan, nats, hosting).save(home))
     return hosting
 
@@ -123,20 +123,28 @@ def _record(plan: StackPlan, nats: NatsChild, hosting: Hosting) -> StackRecord:
         cgroup_root=plan.cgroup_root,
         nats=nats.child.reference,
         services=hosting.references(),
+        bus_user=nats.user,
     )
 
 
-async def _run(options: StackOptions, say: Callable[[str], None]) -> None:
-    stop = asyncio.Event()
+async def _run(options: StackOptions, say: Callable[[str], None]) -> ExitStatus:
+    """Until a signal. Asked to end is done; Ctrl-C is an interruption, as for every command."""
+    stop: asyncio.Future[ExitStatus] = asyncio.get_running_loop().create_future()
     loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
+    for number, status in ((signal.SIGTERM, ExitStatus.DONE), (signal.SIGINT, ExitStatus.INTERRUPTED)):
+        loop.add_signal_handler(number, _end_with, stop, status)
     async with embedded_stack(options, ready_timeout_s=None) as stack:
         settled = loop.call_later(_SETTLE_S, _freeze)
         telling = asyncio.create_task(_tell_ready(stack, say), name="ready")
-        await stop.wait()
+        status = await stop
         telling.cancel()
         settled.cancel()
+    return status
+
+
+def _end_with(stop: "asyncio.Future[ExitStatus]", status: ExitStatus) -> None:
+    if not stop.done():
+        stop.set_result(status)
 
 
 async def _tell_ready(stack: Stack, say: Callable[[str], None]) -> None:
@@ -159,11 +167,10 @@ def main(options: StackOptions, say: Callable[[str], None] = lambda _: None) -> 
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     try:
-        uvloop.run(_run(options, say))
+        return int(uvloop.run(_run(options, say)))
     except CotenantError as error:
         sys.stderr.write(f"cotenant: {error}\n")
         return int(error.exit_status)
-    return int(ExitStatus.DONE)
 
 
 def from_arguments(arguments: Sequence[str]) -> int:

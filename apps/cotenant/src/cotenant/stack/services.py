@@ -11,6 +11,7 @@ from cotenant.errors import BadInputError
 from cotenant.stack import ports
 from cotenant.stack.home import StackRecord, load_record
 from cotenant.stack.options import StackOptions
+from cotenant_common.contracts.permissions import agent_user, service_user
 from cotenant_common.runtime.service import Factory
 from cotenant_common.runtime.settings import ServiceSettings, SettingsError, load_settings, variable_prefix
 
@@ -92,9 +93,11 @@ def _overrides(plan: StackPlan, service: str) -> dict[str, Any]:
     home = options.state
     common: dict[str, Any] = {
         "nats_servers": (plan.nats_url,),
-        "nats_token_file": home.nats_token,
+        **_login(plan, service),
         "http_port": plan.health_ports.get(service, 0),
         "log_level": options.log_level,
+        # The same from start to start, so that a service that was killed takes its own lease over at once.
+        "instance": f"{plan.node}-{service}",
     }
     if service == "gateway":
         return common | {"api_port": plan.gateway_port, "api_token_file": home.api_token, "policy": options.policy}
@@ -107,6 +110,14 @@ def _overrides(plan: StackPlan, service: str) -> dict[str, Any]:
             "memory_bytes": options.memory_bytes,
         }
     return common
+
+
+def _login(plan: StackPlan, service: str) -> dict[str, Any]:
+    home = plan.options.state
+    if not plan.options.bus_users:
+        return {"nats_token_file": home.nats_token}
+    user = (agent_user(plan.node) if service == "agent" else service_user(service)).name
+    return {"nats_user": user, "nats_password_file": home.bus_secret(user)}
 
 
 def settings_class(service: str) -> type[ServiceSettings]:
