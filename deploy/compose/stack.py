@@ -26,7 +26,7 @@ HEALTH = ("python3", "-I", "-S", "/opt/cotenant/healthcheck.py")
 NATS_HEALTH = ("wget", "-q", "-O", "/dev/null", "http://127.0.0.1:8222/healthz")
 TIMEOUT_S = 60.0
 UNITS = 12
-OBSERVER = ("python", "/work/subscribe.py", "nats://nats:4222", "siem", "/run/cotenant/login/observer-siem.secret")
+OBSERVER = ("python", "/example/subscribe.py", "nats://nats:4222", "siem", "/run/cotenant/login/observer-siem.secret")
 PROJECT = "cotenant-test"
 
 
