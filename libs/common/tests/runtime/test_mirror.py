@@ -5,6 +5,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from cotenant_common.bus.memory_bus import MemoryServer
+from cotenant_common.bus.protocol import Entry
 from cotenant_common.contracts import codec
 from cotenant_common.contracts.buckets import NODES
 from cotenant_common.contracts.messages.state import NodeInventory
@@ -202,3 +203,27 @@ async def test_worlds_are_counted() -> None:
         mirrored.server.lose_bucket(NODES)
         await asyncio.sleep(1)
         assert (mirror.worlds, sorted(mirror.orphans)) == (1, ["a"])
+
+
+class Burst:
+    """A bucket whose watch never has to wait for the next entry."""
+
+    spec = NODES
+
+    def __init__(self, entries: int) -> None:
+        self._entries = entries
+
+    async def watch(self, pattern: str = ">") -> AsyncIterator[Entry]:
+        for revision in range(1, self._entries + 1):
+            yield Entry(f"n{revision}", data("n"), revision)
+
+
+async def test_a_burst_leaves_others_their_turn() -> None:
+    mirror = BucketMirror(Burst(1_000), NodeInventory)  # type: ignore[arg-type]
+    reading = asyncio.create_task(mirror.run())
+    turns = 0
+    while not reading.done():
+        await asyncio.sleep(0)
+        turns += 1
+    assert len(mirror.items) == 1_000
+    assert turns >= 10
