@@ -139,3 +139,20 @@ def test_a_proxy_in_the_environment_is_not_asked_for_loopback(
     gateway.answers["GET /v1/status"] = (200, {"leader": False, "nodes": {"ready": 1}})
     assert not takes_work(gateway.url, home)
     assert not takes_work("http://127.0.0.1:9", home)
+
+
+def test_a_port_for_a_listener_is_never_one_that_systems_lend_to_connections():
+    lent_from = 32_768
+    taken: list[int] = []
+    for _ in range(20):
+        taken.append(ports.choose("test", None, None, taken))
+    assert len(set(taken)) == 20
+    assert max(taken) < lent_from
+
+
+def test_a_port_that_another_holds_or_was_promised_is_passed_over(monkeypatch):
+    monkeypatch.setattr(ports, "_LISTENERS", range(20_000, 20_003))
+    monkeypatch.setattr(ports, "is_free", lambda port: port != 20_001)
+    assert ports.choose("test", None, None, [20_000]) == 20_002
+    with pytest.raises(BadInputError, match="no free port from 20000 to 20002"):
+        ports.choose("test", None, None, [20_000, 20_002])

@@ -1,5 +1,6 @@
 """Loopback ports: the one asked for, else the one of the last run, else any free one."""
 
+import secrets
 import socket
 from collections.abc import Iterable
 from typing import Final
@@ -7,6 +8,9 @@ from typing import Final
 from cotenant.errors import BadInputError
 
 LOOPBACK: Final = "127.0.0.1"
+
+_LISTENERS: Final = range(20_000, 32_000)
+"""Below those lent to outgoing connections (Linux: from 32768), which can be gone when their owner restarts."""
 
 
 def is_free(port: int) -> bool:
@@ -25,12 +29,15 @@ def choose(what: str, wanted: int | None, earlier: int | None, taken: Iterable[i
         if not is_free(wanted):
             raise BadInputError(f"port {wanted} for the {what} is in use; stop its owner or choose another")
         return wanted
-    if earlier is not None and earlier not in set(taken) and is_free(earlier):
+    others = set(taken)
+    if earlier is not None and earlier not in others and is_free(earlier):
         return earlier
-    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
-        probe.bind((LOOPBACK, 0))
-        port: int = probe.getsockname()[1]
-    return port
+    # Where one begins is drawn, so that two stacks that start together do not race for the same port.
+    begin = secrets.randbelow(len(_LISTENERS))
+    for port in (*_LISTENERS[begin:], *_LISTENERS[:begin]):
+        if port not in others and is_free(port):
+            return port
+    raise BadInputError(f"no free port from {_LISTENERS.start} to {_LISTENERS.stop - 1} for the {what}; name one")
 
 
 def of_url(url: str | None) -> int | None:
