@@ -191,8 +191,13 @@ def refusal_counts(verdict: Verdict) -> list[RefusalCount]:
 
 
 def _worth_writing(before: PodSchedRecord, verdict: Verdict, now_ms: int) -> bool:
-    """Numbers alone are rewritten now and then: a busy node must not write a record a second."""
-    return before.message != verdict.message and now_ms - before.updated_ms >= TELL_AGAIN_MS
+    """Numbers alone are rewritten now and then: a busy node must not write a record a second.
+
+    A nomination is always written: the gate is asked only after it is on record.
+    """
+    if before.message == verdict.message:
+        return False
+    return verdict.state is Waiting.NOMINATED or now_ms - before.updated_ms >= TELL_AGAIN_MS
 
 
 def _signature_of(record: PodSchedRecord) -> tuple[str, ...]:

@@ -138,7 +138,10 @@ class Preempting:
 
 
 def _command_id(nomination: Nomination) -> str:
-    """The same victims for the same pod are the same command, whoever leads: a second one is answered as the first."""
+    """One per nomination: the gate answers a known id as it did before, and a refusal must not be answered for ever.
+
+    Asking for the same victims under another id evicts nobody twice: who is leaving for this pod is granted at no cost.
+    """
     names = " ".join(sorted(each.uid for each in nomination.victims))
     digest = hashlib.blake2b(names.encode(), digest_size=8).hexdigest()
-    return f"{_SERVICE}/preempt/{nomination.pod.uid}/{digest}"
+    return f"{_SERVICE}/preempt/{nomination.pod.uid}/{digest}/{nomination.since_ms}"

@@ -341,7 +341,7 @@ class Engine:
             nomination = self.room.nominate(pod, plan, quota, now_ms)
             self._verdicts[pod.uid] = nomination.verdict
             return Preemption(nomination) if plan.victims else Refused((pod,), nomination.verdict)
-        return self._park(pod, self._refusal(pod, admission, excluded, own, plan), now_ms)
+        return self._park(pod, self._refusal(pod, admission, excluded, own, plan, now_ms), now_ms)
 
     def _refusal(
         self,
@@ -350,9 +350,10 @@ class Engine:
         excluded: Mapping[str, int],
         own: Sequence[str],
         why_not: str,
+        now_ms: int,
     ) -> Verdict:
         group = self.queue.group_of(pod.uid)
-        rests_ms = self.room.resting_until_ms(pod.uid)
+        rests_ms = self.room.asks_again_ms(pod, now_ms) if why_not else None
         if group is not None:
             for until_ms in (*excluded.values(), *([rests_ms] if rests_ms is not None else [])):
                 self.queue.at(until_ms, group.key)
@@ -439,7 +440,7 @@ class Engine:
         if isinstance(choice, Choice):
             return None
         plan = self.room.plan(pod, excluded, admission.quota if isinstance(admission, QuotaRefusal) else None, now_ms)
-        return self._refusal(pod, admission, excluded, own, plan if isinstance(plan, str) else "")
+        return self._refusal(pod, admission, excluded, own, plan if isinstance(plan, str) else "", now_ms)
 
     def _chain_of(self, who: PodRequest | Charge) -> tuple[str, ...]:
         home = self.quotas.home(who.namespace, who.quota_label)

@@ -206,7 +206,9 @@ class Room:
         if nomination is not None:
             nomination.until_ms = until_ms
             for victim in nomination.victims:
-                self._leaving.setdefault(victim.uid, Leaving(until_ms, uid))
+                # Who was gone before the answer came is released no second time, and would stay in here for ever.
+                if self._ledger.get(victim.uid) is not None:
+                    self._leaving.setdefault(victim.uid, Leaving(until_ms, uid))
 
     def refused(self, uid: str, spared: Iterable[str], until_ms: int) -> None:
         """Others are tried; where nobody is to blame, the pod itself rests."""
@@ -219,8 +221,11 @@ class Room:
         if not names:
             self._resting[uid] = until_ms
 
-    def resting_until_ms(self, uid: str) -> int | None:
-        return self._resting.get(uid)
+    def asks_again_ms(self, pod: PodRequest, now_ms: int) -> int | None:
+        """When time alone may change what ``plan`` says; None when it will not. Never a moment that has passed."""
+        spared = self._spared.values() if pod.preempts else ()
+        times = (self._resting.get(pod.uid, 0), *spared)
+        return min((each for each in times if each > now_ms), default=None)
 
     def set_leaving(self, uid: str, leaving: Leaving) -> None:
         """As its mark says."""
