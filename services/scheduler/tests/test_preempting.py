@@ -118,6 +118,19 @@ async def test_where_the_gate_refuses_everybody_the_pod_says_why_it_waits_and_as
 
 
 @in_virtual_time
+async def test_what_was_refused_once_is_asked_anew_and_not_by_the_same_command():
+    stack = Stack()
+    gate = Gate(stack, "Frozen")
+    await gate.serve(stack.bus)
+    async with running(stack):
+        await full(stack)
+        await stack.pod("dear", cpu="1", priority=9500)
+        await asyncio.sleep(12)
+        assert gate.victims == [["cheaper"], ["cheaper"]]
+        assert len({request.id for request in gate.asked}) == 2
+
+
+@in_virtual_time
 async def test_after_a_restart_nobody_is_asked_for_twice():
     stack = Stack()
     gate = Gate(stack)

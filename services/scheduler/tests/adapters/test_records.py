@@ -12,6 +12,7 @@ from cotenant_common.testing.virtual_loop import in_virtual_time
 from cotenant_scheduler.adapters.records import Records
 from cotenant_scheduler.adapters.stories import Stories
 from cotenant_scheduler.core.verdict import Verdict, Waiting
+from cotenant_scheduler.core.words import nominated_verdict
 
 
 def verdict(message="no room", reason=ReasonCode.INSUFFICIENT_RESOURCE) -> Verdict:
@@ -76,6 +77,15 @@ async def test_a_new_reason_is_written_at_once(world):
         records.refused([pod], verdict("hot", ReasonCode.LOAD_THRESHOLD_EXCEEDED))
         record = await stored(records, pod.uid)
         assert (record.reason, record.since_ms) == ("LoadThresholdExceeded", 1000)
+
+
+@in_virtual_time
+async def test_a_nomination_for_another_node_is_written_at_once(world):
+    pod = world.request("a")
+    async with writing() as records:
+        for node in ("n1", "n2"):
+            records.refused([pod], nominated_verdict(node, ("default/low",), None, 0))
+            assert (await stored(records, pod.uid)).nominated_node == node
 
 
 @in_virtual_time

@@ -1,9 +1,11 @@
 """From a nomination to the bind: who keeps the room, who may take it, and that it ends."""
 
+from dataclasses import replace
+
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cotenant_scheduler.core.engine import Placement, Preemption
+from cotenant_scheduler.core.engine import Placement, Preemption, charge_of
 from cotenant_scheduler.core.quota import QuotaShare
 from cotenant_scheduler.core.room import Leaving, Promise
 
@@ -235,6 +237,84 @@ def test_a_promise_that_was_made_before_a_restart_holds_less_what_was_taken(worl
     assert world.refused(world.run()) == ["stranger"]
     world.submit("mine", cpu=2, priority=5000, quota="a")
     assert world.placed(world.run()) == ["mine"]
+
+
+def test_who_is_refused_because_victims_are_spared_asks_again_when_that_ends(world):
+    nomination = full(world)
+    world.engine.room.refused("uid-high", [each.uid for each in nomination.victims], world.now_ms + 5_000)
+    assert not preemptions(world.run())
+    assert world.engine.next_wake_ms() == world.now_ms + 5_000
+    assert len(preemptions(world.later(5_000))) == 1
+
+
+def test_a_rest_that_is_over_wakes_nobody_again(world):
+    full(world)
+    world.engine.room.refused("uid-high", (), world.now_ms + 5_000)
+    world.run()
+    low = world.request("low", cpu=2, priority=5000)
+    world.engine.put_charge(replace(charge_of(low, "n1", world.now_ms), evictable=False))
+    assert not preemptions(world.later(5_000))
+    world.run(limit=10)
+    assert world.engine.next_wake_ms() is None
+
+
+def test_an_answer_that_comes_after_the_victims_went_leaves_no_trace(world):
+    nomination = full(world)
+    world.engine.cluster.remove_node("n1")
+    world.end("low")
+    world.engine.room.granted(nomination.pod.uid, world.now_ms + 60_000)
+    assert not world.engine.room._leaving
+
+
+def test_of_equal_pods_the_one_to_which_the_room_was_promised_is_woken(world):
+    world.node("n1", cpu=2)
+    world.submit("old", cpu=2, priority=5000)
+    world.run()
+    world.submit("first", cpu=2, priority=5000)
+    world.submit("promised", cpu=2, priority=5000)
+    world.run()
+    world.engine.room.set_leaving("uid-old", Leaving(world.now_ms + 60_000, "uid-promised"))
+    world.end("old")
+    assert world.placed(world.run()) == ["promised"]
+
+
+def test_who_counted_on_victims_that_stay_looks_again_at_once(world):
+    nomination = full(world)
+    world.submit("top", cpu=1, priority=9500)
+    world.run()
+    assert sorted(world.engine.room.nominations) == ["uid-high", "uid-top"]
+    world.engine.room.refused("uid-high", [each.uid for each in nomination.victims], world.now_ms + 60_000)
+    world.run()
+    assert not world.engine.room.nominations
+
+
+def test_a_nominee_takes_room_that_appears_elsewhere_before_its_victims_end(world):
+    full(world)
+    world.engine.room.granted("uid-high", world.now_ms + 60_000)
+    world.node("n2", cpu=2)
+    assert world.placed(world.run()) == ["high"]
+    assert world.where("high") == "n2"
+    assert not len(world.engine.room.holds)
+
+
+def test_after_a_refusal_an_equal_pod_that_was_in_vain_is_not_forgotten_and_both_ask_again(world):
+    full(world)
+    world.submit("twin", cpu=2, priority=9000)
+    assert not preemptions(world.run())
+    world.engine.room.refused("uid-high", (), world.now_ms + 5_000)
+    assert not preemptions(world.run())
+    world.later(1_000)
+    assert len(preemptions(world.later(4_000))) == 1
+
+
+def test_what_a_deleted_nominee_wanted_can_be_won_by_another(world):
+    full(world)
+    world.submit("twin", cpu=2, priority=9000)
+    world.run()
+    world.engine.withdraw("uid-high")
+    world.run()
+    (again,) = preemptions(world.later(1_000))
+    assert again.pod.name == "twin"
 
 
 PODS = st.lists(

@@ -281,8 +281,19 @@ class Engine:
         self.queue.tick(now_ms)
         if self.room.claims:
             claims, self.room.claims = self.room.claims, {}
+            for uid in claims:
+                if (pod := self.queue.get(uid)) is not None:
+                    # In a group with others one of those might be the one that tries, and is refused for all.
+                    self._enqueue(pod)
             self.queue.wake_those(lambda pod: any(self._claims(each, pod) for each in claims), now_ms)
+        if self.room.given_up:
+            # No room became free by it, so the news of rows would wake nobody.
+            self.room.given_up = False
+            self.queue.wake_those(lambda pod: pod.preempts, now_ms, at_once=False)
         if not self._news.quiet:
+            if self.room.nominations:
+                rows = self._news.roomier()
+                self.room.look_again(lambda pod: any(self._cycle.takes(pod.shape, row) for row in rows))
             self._news.spread(self.queue, self.cluster, now_ms)
 
     def _give_up_waiting(self, until_ms: int, uid: str) -> None:

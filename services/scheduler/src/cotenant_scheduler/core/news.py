@@ -67,6 +67,10 @@ class News:
         self._neighbours = True
         self.quiet = False
 
+    def roomier(self) -> list[int]:
+        """Rows of nodes that came, changed or have room again; of very many the first ones."""
+        return list({**self._rows[Wake.NODE], **self._rows[Wake.ROOM]})[:_MOST_ROWS]
+
     def spread(self, queue: Queue, cluster: Snapshot, now_ms: int) -> None:
         """Wake whom it can help, and nobody else."""
         if self._quotas:

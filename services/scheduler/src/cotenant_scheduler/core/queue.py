@@ -175,11 +175,11 @@ class Queue:
         elif group.mode is Mode.PROBING and group.active == 0:
             self._probe(group)
 
-    def wake_those(self, wanted: Callable[[PodRequest], bool], now_ms: int) -> None:
+    def wake_those(self, wanted: Callable[[PodRequest], bool], now_ms: int, *, at_once: bool = True) -> None:
         """Groups with a pod of which this is true; it looks at every pod, so it is for rare events."""
         groups = {id(entry.group): entry.group for entry in self._entries.values() if wanted(entry.pod)}
         for group in groups.values():
-            self.wake(group, now_ms, at_once=True)
+            self.wake(group, now_ms, at_once=at_once)
 
     def wake(self, group: Group, now_ms: int, *, at_once: bool) -> None:
         """``at_once`` when the event is known to help; otherwise not before the group's back-off is over."""

@@ -90,6 +90,8 @@ class Room:
         self.nominations: dict[str, Nomination] = {}
         self.claims: dict[str, None] = {}
         """Beneficiaries whose room became free since somebody last looked."""
+        self.given_up = False
+        """Somebody's nomination came to nothing since: what it stood in the way of can be won by others."""
         self._ledger = ledger
         self._search = search
         self._released = released
@@ -177,6 +179,7 @@ class Room:
 
     def withdraw(self, pod_uid: str) -> None:
         """Nothing is held for a pod that is gone."""
+        self.given_up |= pod_uid in self.nominations
         self.forget(pod_uid)
         for uid in self.holds.uids():
             if self.holds[uid].beneficiary == pod_uid:
@@ -192,6 +195,7 @@ class Room:
     def give_up(self, uid: str) -> None:
         nomination = self.nominations.get(uid)
         if nomination is not None:
+            self.given_up = True
             self.forget(uid)
             self._submit(nomination.pod)
 
@@ -218,6 +222,9 @@ class Room:
         names = list(spared)
         self._spared.update(dict.fromkeys(names, until_ms))
         self.give_up(uid)
+        staying = {victim.uid for victim in nomination.victims if victim.uid not in self._leaving}
+        for other in [each for each in self.nominations.values() if not staying.isdisjoint(each.plan.waits)]:
+            self.give_up(other.pod.uid)
         if not names:
             self._resting[uid] = until_ms
 
@@ -302,6 +309,10 @@ class Room:
                     self.give_up(hold.beneficiary)
                 else:
                     self._drop(uid)
+
+    def look_again(self, wanted: Callable[[PodRequest], bool]) -> None:
+        """Room appeared: nominees that it would do for need not wait for their victims to end."""
+        self._ready.update((uid, None) for uid, each in self.nominations.items() if wanted(each.pod))
 
     def pop_ready(self) -> Nomination | None:
         while self._ready:
