@@ -9,7 +9,6 @@ import shutil
 import subprocess
 import sys
 import tarfile
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -18,10 +17,10 @@ from cotenant.backup import archive, store
 from cotenant.cli.main import main
 from cotenant.client import CotenantClient
 from cotenant.errors import BadInputError, RefusedError
-from cotenant.stack import control
 from cotenant.stack.home import StackHome, load_record, start_ticks
 from cotenant.stack.options import StackOptions
 from cotenant.stack.run import embedded_stack
+from cotenant.testing import quiet
 from cotenant_common.bus.nats_bus import NatsBus, connect
 from cotenant_common.bus.protocol import Delete, Put
 from cotenant_common.contracts.buckets import BINDINGS, HEARTBEATS, SPECS
@@ -31,10 +30,6 @@ pytestmark = [
     pytest.mark.integration,
     pytest.mark.skipif(find_nats_server() is None, reason="no nats-server on this machine"),
 ]
-
-
-def quiet(_: str) -> None:
-    pass
 
 
 async def filled(bus: NatsBus, keys: int = 300) -> dict[str, int]:
@@ -164,13 +159,6 @@ async def test_a_newer_format_is_refused_by_name(tmp_path: Path) -> None:
     )
     with pytest.raises(BadInputError, match="format 2 is newer"), archive.read(newer):
         pass
-
-
-@pytest.fixture
-def home(tmp_path: Path) -> Iterator[StackHome]:
-    found = StackHome(tmp_path / "home")
-    yield found
-    control.take_down(found, keep_state=False, grace_s=1.0, say=quiet)
 
 
 QUOTA = """

@@ -4,7 +4,6 @@ import asyncio
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,6 +13,7 @@ from cotenant.client import CotenantClient
 from cotenant.stack import control
 from cotenant.stack.home import StackHome, StackRecord
 from cotenant.stack.options import StackOptions
+from cotenant.testing import quiet
 from cotenant.workload import CommandSpec, manifest
 from cotenant_common.bus.login import Login
 from cotenant_common.bus.nats_bus import connect
@@ -25,17 +25,6 @@ pytestmark = [
     pytest.mark.integration,
     pytest.mark.skipif(sys.platform != "linux", reason="the agent needs Linux"),
 ]
-
-
-def quiet(_: str) -> None:
-    pass
-
-
-@pytest.fixture
-def home(tmp_path: Path) -> Iterator[StackHome]:
-    found = StackHome(tmp_path / "home")
-    yield found
-    control.take_down(found, keep_state=False, grace_s=1.0, say=quiet)
 
 
 async def use(home: StackHome, record: StackRecord) -> None:

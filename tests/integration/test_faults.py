@@ -18,16 +18,13 @@ from cotenant.faults.load import QUOTA_MANIFEST, Load, pod_manifest
 from cotenant.faults.plan import NATS
 from cotenant.faults.processes import pod_processes
 from cotenant.faults.run import clients, hurt, running_fleet, wait_ready
+from cotenant.testing import quiet
 
 pytestmark = [
     pytest.mark.integration,
     pytest.mark.skipif(sys.platform != "linux", reason="the agent needs Linux"),
 ]
 PATIENCE_S = 120.0
-
-
-def quiet(_: str) -> None:
-    pass
 
 
 async def settled(fleet: Fleet, load: Load) -> None:

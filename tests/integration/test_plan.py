@@ -1,20 +1,17 @@
 """``cotenant plan`` against a stack of its own: what it says, and that it leaves no trace."""
 
-import io
 import json
 import os
 import sys
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
-from contextlib import redirect_stderr, redirect_stdout
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from cotenant.cli.main import main
+from cotenant.testing import Cli
 
 pytestmark = [
     pytest.mark.integration,
@@ -25,31 +22,6 @@ SLEEP = ["/bin/sleep", "600"]
 _RENEWED = ("heartbeats", "leases")
 _FOLLOW_THE_LOAD = ("overcommit", "quotastatus")
 """What this machine has left to sell moves by itself, with whatever else runs here."""
-
-
-@dataclass(frozen=True)
-class Cli:
-    home: Path
-
-    def __call__(self, *arguments: str, status: int | None = 0, text: str = "") -> str:
-        """Run one command in this process; return its output, with the errors when it is to fail."""
-        out, err = io.StringIO(), io.StringIO()
-        with redirect_stdout(out), redirect_stderr(err), pytest.MonkeyPatch.context() as patch:
-            patch.setattr("sys.stdin", io.StringIO(text))
-            found = main(["--home", str(self.home), *arguments])
-        assert status is None or found == status, f"{arguments}: {found}\n{out.getvalue()}{err.getvalue()}"
-        return out.getvalue() + (err.getvalue() if status else "")
-
-    def plan(self, *arguments: str, status: int = 0, text: str = "") -> Any:
-        said = self("plan", *arguments, "-o", "json", status=status, text=text)
-        return json.JSONDecoder().raw_decode(said)[0]
-
-    def snapshot(self) -> Any:
-        url = json.loads(self("status", "-o", "json"))["gateway_url"] + "/v1/snapshot"
-        token = (self.home / "api-token").read_text().strip()
-        request = urllib.request.Request(url, headers={"Authorization": f"Bearer {token}"})
-        with urllib.request.urlopen(request, timeout=30) as response:
-            return json.load(response)
 
 
 def pod(name: str, cpu: str = "100m") -> str:
@@ -94,9 +66,9 @@ def substance(snapshot: Any) -> dict[str, dict[str, int]]:
 
 
 def test_a_plan_says_where_a_pod_would_land_and_leaves_no_trace(cli: Cli) -> None:
-    before = substance(cli.snapshot())
-    found = cli.plan("-f", "-", text=pod("new"))
-    after = substance(cli.snapshot())
+    before = substance(cli.get("/v1/snapshot"))
+    found = cli.json("plan", "-f", "-", text=pod("new"))
+    after = substance(cli.get("/v1/snapshot"))
     assert found["fits"]
     assert names(found["lands"]) == ["default/new"]
     cli("get", "pod", "new", status=3)
@@ -115,15 +87,15 @@ def test_what_does_not_fit_ends_with_two_and_says_why(cli: Cli) -> None:
 
 
 def test_a_drained_node_says_who_would_not_run(cli: Cli) -> None:
-    (node,) = json.loads(cli("get", "nodes", "-o", "json"))
-    found = cli.plan("--drain", node["name"], status=2)
+    (node,) = cli.json("get", "nodes")
+    found = cli.json("plan", "--drain", node["name"], status=2)
     assert names(found["does_not_fit"]) == ["default/web"]
     assert found["does_not_fit"][0]["ran_on"] == node["name"]
-    assert not json.loads(cli("get", "nodes", "-o", "json"))[0].get("unschedulable")
+    assert not cli.json("get", "nodes")[0].get("unschedulable")
 
 
 def test_a_deletion_says_who_would_leave(cli: Cli) -> None:
-    assert names(cli.plan("--delete", "pod/web")["goes"]) == ["default/web"]
+    assert names(cli.json("plan", "--delete", "pod/web")["goes"]) == ["default/web"]
     assert "web" in cli("get", "pods")
 
 
@@ -136,10 +108,10 @@ def test_bad_input_is_told_as_apply_tells_it(cli: Cli) -> None:
 
 
 def test_a_snapshot_wants_the_token_and_shows_what_the_api_shows(cli: Cli) -> None:
-    url = json.loads(cli("status", "-o", "json"))["gateway_url"] + "/v1/snapshot"
+    url = cli.json("status")["gateway_url"] + "/v1/snapshot"
     with pytest.raises(urllib.error.HTTPError, match="401"):
         urllib.request.urlopen(url, timeout=5)
-    found = cli.snapshot()
+    found = cli.get("/v1/snapshot")
     assert not any("token" in name for name in found["settings"]["gateway"])
     keys = [one["key"] for bucket in found["buckets"].values() for one in bucket["entries"]]
     assert "Pod.default.web" in keys

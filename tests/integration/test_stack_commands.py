@@ -1,6 +1,5 @@
 """The command line against a stack of its own: nats-server and every service in one process."""
 
-import io
 import itertools
 import json
 import os
@@ -8,36 +7,18 @@ import sys
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
-from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-from cotenant.cli.main import main
+from cotenant.testing import Cli
 
 pytestmark = [
     pytest.mark.integration,
     pytest.mark.skipif(sys.platform != "linux", reason="the agent needs Linux"),
 ]
 _numbers = itertools.count()
-
-
-@dataclass(frozen=True)
-class Cli:
-    home: Path
-
-    def __call__(self, *arguments: str, status: int | None = 0, text: str = "") -> str:
-        """Run one command in this process; return its output. None accepts every status."""
-        out, err = io.StringIO(), io.StringIO()
-        with redirect_stdout(out), redirect_stderr(err), pytest.MonkeyPatch.context() as patch:
-            patch.setattr("sys.stdin", io.StringIO(text))
-            found = main(["--home", str(self.home), *arguments])
-        assert status is None or found == status, f"{arguments}: {found}\n{out.getvalue()}{err.getvalue()}"
-        return out.getvalue() + (err.getvalue() if status else "")
-
-    def json(self, *arguments: str, status: int = 0):
-        return json.loads(self(*arguments, "-o", "json", status=status))
 
 
 @pytest.fixture(scope="module")

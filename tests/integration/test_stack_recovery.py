@@ -6,7 +6,6 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -16,6 +15,7 @@ from cotenant.stack import control
 from cotenant.stack.home import StackHome, is_held, load_record, start_ticks
 from cotenant.stack.options import StackOptions
 from cotenant.stack.run import embedded_stack
+from cotenant.testing import quiet
 from cotenant.workload import CommandSpec, manifest
 from cotenant_common.model.qos import PriorityBand
 
@@ -23,17 +23,6 @@ pytestmark = [
     pytest.mark.integration,
     pytest.mark.skipif(sys.platform != "linux", reason="the agent needs Linux"),
 ]
-
-
-def quiet(_: str) -> None:
-    pass
-
-
-@pytest.fixture
-def home(tmp_path: Path) -> Iterator[StackHome]:
-    found = StackHome(tmp_path / "home")
-    yield found
-    control.take_down(found, keep_state=False, grace_s=1.0, say=quiet)
 
 
 def start(home: StackHome, *, processes: bool = False):

@@ -1,16 +1,57 @@
-"""A gateway that answers from memory and remembers what it was asked. Shipped, so that other programs can test too."""
+"""A gateway that answers from memory, and the command line in this process. Shipped, so that others can test too."""
 
 import asyncio
+import io
 import json
 import threading
+import urllib.request
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Final
+from unittest import mock
 
 from aiohttp import web
 
+from cotenant.cli.main import main
+
 TOKEN: Final = "secret"  # noqa: S105 - of the fake
+
+
+def quiet(_: str) -> None:
+    """For what wants to say how far it is."""
+
+
+@dataclass(frozen=True)
+class Cli:
+    """``cotenant --home HOME`` without a process of its own."""
+
+    home: Path
+
+    def __call__(self, *arguments: str, status: int | None = 0, text: str = "") -> str:
+        """Run one command; return its output, with the errors when it is to fail. ``status`` None accepts every one.
+
+        Raise AssertionError for another exit status.
+        """
+        out, err = io.StringIO(), io.StringIO()
+        with redirect_stdout(out), redirect_stderr(err), mock.patch("sys.stdin", io.StringIO(text)):
+            found = main(["--home", str(self.home), *arguments])
+        if status is not None and found != status:
+            raise AssertionError(f"{arguments}: {found}\n{out.getvalue()}{err.getvalue()}")
+        return out.getvalue() + (err.getvalue() if status else "")
+
+    def json(self, *arguments: str, status: int = 0, text: str = "") -> Any:
+        """The first value of what is printed: a failing command says why after it."""
+        return json.JSONDecoder().raw_decode(self(*arguments, "-o", "json", status=status, text=text))[0]
+
+    def get(self, path: str) -> Any:
+        """What the gateway answers, asked with this home's token."""
+        url = self.json("status")["gateway_url"] + path
+        token = (self.home / "api-token").read_text().strip()
+        request = urllib.request.Request(url, headers={"Authorization": f"Bearer {token}"})  # noqa: S310 - loopback
+        with urllib.request.urlopen(request, timeout=30) as response:  # noqa: S310
+            return json.load(response)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,8 @@
 """Specs and pod states for tests of the core, and a gateway on the in-memory bus for tests of the whole."""
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -13,7 +15,7 @@ from cotenant_common.contracts.subjects import Topic
 from cotenant_common.model.ids import pod_uid
 from cotenant_common.runtime import requests
 from cotenant_common.testing.builders import node_inventory, pod_manifest
-from cotenant_common.testing.context import service_context
+from cotenant_common.testing.context import memory_server, service_context
 from cotenant_gateway.app.service import GatewayService
 from cotenant_gateway.config import GatewaySettings
 from cotenant_gateway.core.records import Mark, PodState, Seen, Spec
@@ -165,3 +167,33 @@ class Stage:
         stored = self.server.events.replay(after_sequence=0, since_ms=None)
         found = [codec.decode(Event, received.data) for received in stored]
         return [event for event in found if not types or event.type in types]
+
+
+@asynccontextmanager
+async def stage(**settings: Any) -> AsyncIterator[Stage]:
+    started = await Stage(memory_server(), **settings).start()
+    try:
+        yield started
+    finally:
+        await started.stop()
+
+
+@asynccontextmanager
+async def beating(on: Stage, *nodes: str) -> AsyncIterator[asyncio.Task[None]]:
+    """The nodes join and beat until the block ends, or until the task is cancelled."""
+
+    async def beat() -> None:
+        while True:
+            for node in nodes:
+                await on.beat(node)
+            await asyncio.sleep(3)
+
+    for node in nodes:
+        await on.join(node)
+    task = asyncio.create_task(beat())
+    await on.settle()
+    try:
+        yield task
+    finally:
+        task.cancel()
+        await asyncio.wait([task])

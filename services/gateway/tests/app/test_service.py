@@ -1,6 +1,5 @@
 import asyncio
 import json
-from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
@@ -26,35 +25,7 @@ from cotenant_gateway.core import lifecycle
 from cotenant_gateway.core.errors import ApiError
 from cotenant_gateway.core.observe import Observing
 from cotenant_gateway.core.removal import Request
-from cotenant_gateway.testing import Stage, controller
-
-
-@asynccontextmanager
-async def stage(**settings: Any):
-    started = await Stage(memory_server(), **settings).start()
-    try:
-        yield started
-    finally:
-        await started.stop()
-
-
-@asynccontextmanager
-async def beating(on: Stage, *nodes: str):
-    async def beat() -> None:
-        while True:
-            for node in nodes:
-                await on.beat(node)
-            await asyncio.sleep(3)
-
-    for node in nodes:
-        await on.join(node)
-    task = asyncio.create_task(beat())
-    await on.settle()
-    try:
-        yield task
-    finally:
-        task.cancel()
-        await asyncio.wait([task])
+from cotenant_gateway.testing import Stage, beating, controller, stage
 
 
 def evict(stage: Stage, *names: str, kind: str = "drain", command: str = "c1", **fields: Any) -> EvictRequest:

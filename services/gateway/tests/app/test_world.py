@@ -1,7 +1,6 @@
 """What the gateway keeps so as not to work it out again, against what it would work out."""
 
 import asyncio
-from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
@@ -9,41 +8,12 @@ import pytest
 from cotenant_common.contracts import buckets, codec
 from cotenant_common.contracts.messages.state import Heartbeat
 from cotenant_common.testing.builders import node_manifest, pod_manifest
-from cotenant_common.testing.context import memory_server
 from cotenant_common.testing.virtual_loop import in_virtual_time
 from cotenant_gateway.core import slo_config
-from cotenant_gateway.testing import Stage
+from cotenant_gateway.testing import beating, stage
 
 _SWEEP_S = 61
 _BEAT_TTL_S = 10
-
-
-@asynccontextmanager
-async def stage():
-    started = await Stage(memory_server()).start()
-    try:
-        yield started
-    finally:
-        await started.stop()
-
-
-@asynccontextmanager
-async def beating(on: Stage, *nodes: str):
-    async def beat() -> None:
-        while True:
-            for node in nodes:
-                await on.beat(node)
-            await asyncio.sleep(3)
-
-    for node in nodes:
-        await on.join(node)
-    task = asyncio.create_task(beat())
-    await on.settle()
-    try:
-        yield task
-    finally:
-        task.cancel()
-        await asyncio.wait([task])
 
 
 def config_map(name: str, **data: str) -> dict[str, Any]:

@@ -1,5 +1,6 @@
 """Loopback ports: the one asked for, else the one of the last run, else any free one."""
 
+import itertools
 import secrets
 import socket
 from collections.abc import Iterable
@@ -34,7 +35,7 @@ def choose(what: str, wanted: int | None, earlier: int | None, taken: Iterable[i
         return earlier
     # Where one begins is drawn, so that two stacks that start together do not race for the same port.
     begin = secrets.randbelow(len(_LISTENERS))
-    for port in (*_LISTENERS[begin:], *_LISTENERS[:begin]):
+    for port in itertools.chain(_LISTENERS[begin:], _LISTENERS[:begin]):
         if port not in others and is_free(port):
             return port
     raise BadInputError(f"no free port from {_LISTENERS.start} to {_LISTENERS.stop - 1} for the {what}; name one")
