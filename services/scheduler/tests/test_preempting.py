@@ -3,8 +3,9 @@
 import asyncio
 
 from cotenant_common.bus.protocol import Bus
+from cotenant_common.contracts.buckets import SPECS
 from cotenant_common.contracts.messages.commands import EvictReply, EvictRequest, VictimDecision
-from cotenant_common.contracts.messages.state import Deletion
+from cotenant_common.contracts.messages.state import Deletion, SpecRecord
 from cotenant_common.contracts.subjects import POD_EVICT
 from cotenant_common.runtime import requests
 from cotenant_common.testing.context import EPOCH_MS
@@ -21,6 +22,7 @@ class Gate:
         self.answers = list(answers)
         self.asked: list[EvictRequest] = []
         self.nominated: list[str | None] = []
+        self.numbers: dict[str, object] = {}
 
     async def serve(self, bus: Bus) -> None:
         await requests.serve(bus, POD_EVICT, self.answer, queue="gateway")
@@ -31,7 +33,14 @@ class Gate:
         self.nominated.append(record.nominated_node if record and record.state == "Nominated" else None)
         reason = self.answers.pop(0) if self.answers else None
         victims = [VictimDecision(pod=each, granted=reason is None, reason=reason) for each in request.victims]
-        return EvictReply(id=request.id, granted=reason is None, reason=reason, message=reason or "go", victims=victims)
+        return EvictReply(
+            id=request.id,
+            granted=reason is None,
+            reason=reason,
+            message=reason or "go",
+            victims=victims,
+            numbers=self.numbers if reason else {},
+        )
 
     @property
     def victims(self) -> list[list[str]]:
@@ -185,3 +194,30 @@ async def test_room_that_was_reclaimed_for_a_quota_is_kept_over_a_restart():
         await stack.pod("owner", cpu="1", quota="a")
         await asyncio.sleep(0.5)
         assert "owner" in await stack.bindings()
+
+
+@in_virtual_time
+async def test_of_a_spent_budget_one_pod_is_asked_for_and_the_others_are_spared_too():
+    stack = Stack()
+    gate = Gate(stack, "BudgetExceeded")
+    gate.numbers = {"budget": "default/db", "victims": 1}
+    await gate.serve(stack.bus)
+    await stack.put(
+        SPECS,
+        "PodDisruptionBudget.default.db",
+        SpecRecord(
+            uid="uid-db",
+            kind="PodDisruptionBudget",
+            namespace="default",
+            name="db",
+            manifest={"spec": {"maxUnavailable": 0, "selector": {}}},
+            created_ms=EPOCH_MS,
+        ),
+    )
+    async with running(stack):
+        await full(stack)
+        await stack.pod("dear", cpu="1", priority=9500)
+        await asyncio.sleep(5)
+        assert gate.victims == [["cheaper"]]
+        await asyncio.sleep(6)
+        assert gate.victims == [["cheaper"], ["cheaper"]]

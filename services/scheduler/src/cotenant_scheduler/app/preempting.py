@@ -11,7 +11,7 @@ from cotenant_common.contracts.subjects import POD_EVICT
 from cotenant_common.model.reasons import ReasonCode
 from cotenant_common.runtime import requests
 from cotenant_scheduler.app.leader import Leader
-from cotenant_scheduler.core.engine import Preemption
+from cotenant_scheduler.core.engine import Engine, Preemption
 from cotenant_scheduler.core.room import Nomination
 
 _SERVICE: Final = "scheduler"
@@ -107,7 +107,8 @@ class Preempting:
             engine.room.granted(pod.uid, now_ms + self._promised_ms(reply))
         else:
             pause_ms = max(_LEAST_PAUSE_MS, reply.retry_after_ms or _REFUSED_MS)
-            engine.room.refused(pod.uid, self._to_blame(nomination, reply), now_ms + pause_ms)
+            blamed = [*self._to_blame(nomination, reply), *_under_a_spent_budget(engine, reply)]
+            engine.room.refused(pod.uid, blamed, now_ms + pause_ms)
         reason = reply.reason if reply is not None else None
         leader.stories.tell(pod.uid, now_ms, "preemption", node=nomination.node, answer=answer, reason=reason)
         leader.context.log.info(
@@ -135,6 +136,12 @@ class Preempting:
         refused = [each for each in reply.victims if not each.granted]
         own = [each.pod.uid for each in refused if not each.message.startswith("all or none")]
         return own or [each.uid for each in nomination.victims[:1]]
+
+
+def _under_a_spent_budget(engine: Engine, reply: EvictReply) -> list[str]:
+    """Where a budget lets not even one go, the gate need not be asked for each of its pods."""
+    spent = reply.reason == ReasonCode.BUDGET_EXCEEDED and reply.numbers.get("victims") == 1
+    return engine.budgets.covered(str(reply.numbers.get("budget"))) if spent else []
 
 
 def _command_id(nomination: Nomination) -> str:

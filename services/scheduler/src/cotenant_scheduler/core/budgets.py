@@ -40,6 +40,11 @@ class Budgets:
     def set(self, budgets: Iterable[Budget]) -> None:
         self._budgets = tuple(sorted(budgets, key=lambda each: (each.namespace, each.name)))
 
+    def covered(self, name: str) -> list[str]:
+        """uids of the placed pods under one budget, given as ``namespace/name``."""
+        terms = [PodTerm(b.selector, "", (b.namespace,)) for b in self._budgets if f"{b.namespace}/{b.name}" == name]
+        return [charge.uid for term in terms for charge in self._neighbours.matching(term)]
+
     def breaking(self, pods: Sequence[Charge], leaving: Collection[str]) -> dict[str, None]:
         """uids of those that would be one too many, if all went in this order."""
         broken: dict[str, None] = {}

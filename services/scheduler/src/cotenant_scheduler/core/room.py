@@ -179,23 +179,27 @@ class Room:
 
     def withdraw(self, pod_uid: str) -> None:
         """Nothing is held for a pod that is gone."""
-        self.given_up |= pod_uid in self.nominations
         self.forget(pod_uid)
         for uid in self.holds.uids():
             if self.holds[uid].beneficiary == pod_uid:
                 self._drop(uid)
 
     def forget(self, uid: str) -> None:
-        """The nominee starts, or asks for nothing any more."""
+        """The pod asks for nothing any more, or for something else."""
+        self.given_up |= self._end(uid)
+
+    def _end(self, uid: str) -> bool:
+        """Whether it was nominated."""
         self._resting.pop(uid, None)
         self._ready.pop(uid, None)
-        if self.nominations.pop(uid, None) is not None:
-            self._drop(f"hold/{uid}")
+        if self.nominations.pop(uid, None) is None:
+            return False
+        self._drop(f"hold/{uid}")
+        return True
 
     def give_up(self, uid: str) -> None:
         nomination = self.nominations.get(uid)
         if nomination is not None:
-            self.given_up = True
             self.forget(uid)
             self._submit(nomination.pod)
 
@@ -290,7 +294,7 @@ class Room:
         """The pod has a place: what was held for it is used up, first by what was promised to it alone."""
         taken: Mapping[str, int] = pod.shape.request
         own = self.own(pod)
-        self.forget(pod.uid)
+        self._end(pod.uid)
         for uid in own:
             if uid in self.holds and self.holds[uid].charge.node == node:
                 taken = self.holds.consume(uid, taken)
