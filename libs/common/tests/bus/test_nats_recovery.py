@@ -76,6 +76,17 @@ async def test_a_reconnect_wakes_who_waits_for_it(server: NatsServer, bus: NatsB
     assert bus.connected
 
 
+async def test_a_connection_that_is_closed_wakes_nobody_who_waits_for_a_reconnect(server: NatsServer) -> None:
+    closing = await connect([server.url], name="closing", timeout_s=30)
+    waiting = asyncio.create_task(closing.wait_reconnected())
+    await asyncio.sleep(0)
+    await closing.close()
+    for _ in range(3):
+        await asyncio.sleep(0)
+    assert not waiting.done()
+    waiting.cancel()
+
+
 class NatsServerClient:
     """A second connection for the length of a block."""
 

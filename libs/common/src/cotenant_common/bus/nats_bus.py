@@ -374,11 +374,11 @@ class NatsBus:
         return await asyncio.shield(self._wire.failed)
 
     async def wait_reconnected(self) -> None:
+        before = self.error_counts.get("reconnected", 0)
         woken = asyncio.Event()
         undo = self._wire.on_reconnect(woken.set)
         try:
-            await woken.wait()
-            while not self.connected:  # it was closed instead
+            while self.error_counts.get("reconnected", 0) == before:  # a close wakes too, while still connected
                 woken.clear()
                 await woken.wait()
         finally:
