@@ -1,14 +1,11 @@
 """What the streams of the in-memory bus spare themselves, and what nobody may notice of it."""
 
-import asyncio
 from collections.abc import Callable
 
 from cotenant_common.bus.memory_store import BucketStore
 from cotenant_common.bus.protocol import Entry, Put
 from cotenant_common.contracts.buckets import HEARTBEATS, LEASES, SPECS
 from cotenant_common.contracts.messages.state import Heartbeat
-from cotenant_common.testing.context import memory_server
-from cotenant_common.testing.virtual_loop import in_virtual_time
 
 
 class ByHand:
@@ -95,9 +92,8 @@ def test_watchers_hear_their_pattern_only_and_nothing_once_they_left() -> None:
     assert everything == ["Pod.default.a", "Node.-.n1", "Pod.default.a"]
 
 
-@in_virtual_time
-async def test_what_readers_made_of_a_value_holds_for_the_same_value_only() -> None:
-    store = memory_server().store(HEARTBEATS)
+def test_what_readers_made_of_a_value_holds_for_the_same_value_only() -> None:
+    store = BucketStore(HEARTBEATS, ByHand())
     beat = Heartbeat(node="n1", agent_id="a", at_ms=1)
     store.apply([Put("n1", b"same")])
     first = store.get("n1")
@@ -111,4 +107,3 @@ async def test_what_readers_made_of_a_value_holds_for_the_same_value_only() -> N
     changed = store.get("n1")
     assert changed is not None
     assert changed.decoded == {}
-    await asyncio.sleep(0)

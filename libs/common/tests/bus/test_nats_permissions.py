@@ -3,6 +3,7 @@
 import asyncio
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import aclosing
 
 import nats
 import pytest
@@ -284,6 +285,9 @@ async def test_what_an_agent_sends_around_the_permissions_is_believed_by_nobody(
         await until(lambda: any(entry.key == "Pod.default.last" for entry in watcher.entries))
     assert {entry.key for entry in watcher.entries} == {"Pod.default.web", "Pod.default.last"}
     assert await specs.keys("Pod.>") == ["Pod.default.last", "Pod.default.web"]
+    await scheduler.publish_event(EVENT, b"last", event_id="2", headers={})
+    async with aclosing(gateway.events(EVENT, after_sequence=0)) as events:
+        assert [(await anext(events)).data for _ in range(2)] == [b"first", b"last"]
     assert obeyed == []
     for bus in (gateway, scheduler):
         await bus.close()

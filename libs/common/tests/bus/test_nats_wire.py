@@ -1,10 +1,11 @@
 import asyncio
 
 import pytest
+from nats.aio.client import Client
 from nats.aio.msg import Msg
 
 from cotenant_common.bus import nats_wire
-from cotenant_common.bus.nats_bus import NatsWire
+from cotenant_common.bus.nats_bus import NatsWire, _LeanClient
 from cotenant_common.bus.protocol import BusUnavailableError, ConflictError
 from cotenant_common.contracts.buckets import BINDINGS, BUCKETS, EVENTS_STREAM, HEARTBEATS, SPECS
 
@@ -28,6 +29,12 @@ def test_a_server_that_is_not_ready_is_worth_a_retry_and_a_refusal_is_not() -> N
     with pytest.raises(nats_wire.JetStreamError, match="10052"):
         nats_wire.parse_answer(b'{"error":{"code":500,"err_code":10052,"description":"no"}}')
     assert nats_wire.parse_answer(b"") == {}
+
+
+def test_headers_are_read_as_the_client_reads_them() -> None:
+    raw = b"Nats-Subject: $KV.b.k\r\nce-type:pod.bound\r\nempty:\r\nno colon\r\n"
+    raw += b" odd\t: a: \xc3\xa9 \xff \r\nin side: x\r\n\r\n"
+    assert _LeanClient._parse_header_lines(raw) == Client._parse_header_lines(raw)
 
 
 def test_expectations_become_headers() -> None:

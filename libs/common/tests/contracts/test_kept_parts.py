@@ -26,8 +26,12 @@ def test_what_did_not_change_is_read_once_and_equals_what_was_written() -> None:
 
 
 def test_what_no_message_repeats_is_forgotten() -> None:
+    first = codec.decode(QuotaTreeStatus, codec.encode(_status(0)))
     for used in range(3_000):
         assert codec.decode(QuotaTreeStatus, codec.encode(_status(used))) == _status(used)
+    again = codec.decode(QuotaTreeStatus, codec.encode(_status(0)))
+    assert again.quotas[0] is not first.quotas[0], "it would be kept for ever"
+    assert again.loans[0] is first.loans[0], "every message repeated it"
 
 
 @pytest.mark.parametrize(

@@ -1,3 +1,4 @@
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -97,4 +98,5 @@ def test_the_server_keeps_public_keys_and_the_paths_of_its_certificate() -> None
     assert "nkey: UABC" in text
     assert 'cert_file: "/c.pem"' in text
     assert "verify: true" in text
+    assert "verify" not in render_config("head", Login.NKEY, {AGENT: "UABC"}, replace(tls, verify_clients=False))
     assert "verify" not in render_config("head", Login.NKEY, {AGENT: "UABC"})

@@ -172,7 +172,12 @@ async def test_an_audit_of_a_true_mirror_finds_nothing() -> None:
         await mirrored.bucket.put("a", data("a"))
         await mirrored.bucket.put("b", data("b"))
         await mirrored.bucket.delete("b")
+        await mirrored.bucket.put("announced.x", b"no inventory")
         assert await mirror.wait_revision(3)
+        assert await mirror.audit() == []
+        assert mirror.malformed == 0
+        await mirrored.bucket.put("unreadable", b"\xc1")
+        assert await mirror.wait_revision(5)
         assert await mirror.audit() == []
 
 

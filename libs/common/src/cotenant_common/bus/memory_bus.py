@@ -113,6 +113,11 @@ class MemoryServer:
     def events(self) -> EventStore:
         return self._events
 
+    def store_event(self, event: EventMessage) -> int:
+        carried = {**event.headers, "Nats-Msg-Id": event.event_id}
+        self.route(Received(event.subject, event.data, carried))
+        return self._events.append(event.subject, event.data, event.event_id, carried)
+
     def _republish(self, spec: BucketSpec, mapped: Callable[[str], str | None], entry: Entry) -> None:
         if (subject := mapped(entry.key)) is None:
             return
@@ -276,18 +281,14 @@ class MemoryBus:
     async def publish_event(self, subject: str, data: bytes, *, event_id: str, headers: Mapping[str, str]) -> int:
         _check_size(subject, data)
         await self.link.passage(OPERATION_TIMEOUT_S)
-        carried = {**headers, "Nats-Msg-Id": event_id}
-        self.server.route(Received(subject, data, carried))
-        return self.server.events.append(subject, data, event_id, carried)
+        return self.server.store_event(EventMessage(subject, data, event_id, headers))
 
     async def publish_events(self, events: Sequence[EventMessage]) -> None:
         for event in events:
             _check_size(event.subject, event.data)
         await self.link.passage(OPERATION_TIMEOUT_S)
         for event in events:
-            carried = {**event.headers, "Nats-Msg-Id": event.event_id}
-            self.server.route(Received(event.subject, event.data, carried))
-            self.server.events.append(event.subject, event.data, event.event_id, carried)
+            self.server.store_event(event)
 
     async def subscribe(self, subject: str, handler: Handler, *, queue: str | None = None) -> MemorySubscription:
         async def call(envelope: _Envelope) -> None:

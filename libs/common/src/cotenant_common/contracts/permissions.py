@@ -5,7 +5,7 @@ delete every bucket at one call.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final
 
@@ -63,7 +63,8 @@ def agent_user(node: str) -> User:
 
 def observer_user(consumer: str) -> User:
     """An outside tool and the one durable consumer that it may make; both have the same name."""
-    return User(f"observer-{encode_token(consumer)}", Role.OBSERVER, f"observer-{encode_token(consumer)}")
+    name = f"observer-{encode_token(consumer)}"
+    return User(name, Role.OBSERVER, name)
 
 
 OPERATOR: Final = User("operator", Role.OPERATOR)
@@ -180,7 +181,7 @@ def _inboxes(topic: Topic) -> Iterator[str]:
 
 
 def _of_node(topic: Topic, node: str) -> str:
-    return topic.wildcard if node == "*" else topic.subject.replace("{node}", node)
+    return replace(topic, subject=topic.subject.replace("{node}", node)).wildcard
 
 
 def _service_subscribes(_: User) -> Iterator[str]:
@@ -191,8 +192,7 @@ def _service_subscribes(_: User) -> Iterator[str]:
 def _agent_subscribes(user: User) -> Iterator[str]:
     for topic in TOPICS:
         if topic.server == "agent" or topic.name in ("bound", "app_latency"):
-            subject = topic.subject.replace("{node}", user.subject)
-            yield ".".join("*" if part.startswith("{") else part for part in subject.split("."))
+            yield _of_node(topic, user.subject)
 
 
 def _observer_subscribes(_: User) -> Iterator[str]:

@@ -140,6 +140,7 @@ def test_the_capacity_of_a_tree_is_stated_once_and_at_its_root() -> None:
     path = "metadata.annotations[quota.scheduling.koordinator.sh/total-resource]"
     root = quota("r", is_parent=True, is_root=True, tree_id="t", total_resource={"cpu": 9})
     assert check_apply({}, root) == []
+    assert check_apply(_known(root), root) == []
     assert _paths(_known(root), quota("r2", is_parent=True, tree_id="t", total_resource={"cpu": 9})) == [path]
     assert path in _paths(_known(root), quota("c", parent="r", total_resource={"cpu": 9}))
     assert check_apply(_known(root), quota("other", is_parent=True, tree_id="u", total_resource={"cpu": 9})) == []
