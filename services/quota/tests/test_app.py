@@ -96,6 +96,15 @@ class World:
         return [(event.type, event.data["borrower"], event.data["lender"], event.data["amount"]) for event in found]
 
 
+async def world_with(**quotas: tuple[int, int]) -> World:
+    """One node of ten cores, and quotas by name with their min and max in cores."""
+    world = World(memory_server())
+    await world.node("n1")
+    for name, (low, high) in quotas.items():
+        await world.quota(name, low, high)
+    return world
+
+
 @asynccontextmanager
 async def quota_service(
     server: MemoryServer, instance: str = "quota-1", **settings: Any
@@ -115,9 +124,7 @@ async def settle() -> None:
 
 @in_virtual_time
 async def test_a_new_pod_is_covered_by_a_status_within_the_time_the_scheduler_waits() -> None:
-    world = World(memory_server())
-    await world.node("n1")
-    await world.quota("a", 4, 10)
+    world = await world_with(a=(4, 10))
     async with quota_service(world.server):
         await settle()
         revision = await world.pod("p", "a", 1)
@@ -141,10 +148,7 @@ async def test_a_pod_without_a_quota_is_covered_too_though_no_share_changes() ->
 
 @in_virtual_time
 async def test_borrowing_and_returning_are_told_with_lender_and_amount() -> None:
-    world = World(memory_server())
-    await world.node("n1")
-    await world.quota("a", 4, 10)
-    await world.quota("b", 6, 10)
+    world = await world_with(a=(4, 10), b=(6, 10))
     async with quota_service(world.server):
         await settle()
         await world.running("b1", "b", 9)
@@ -160,10 +164,7 @@ async def test_borrowing_and_returning_are_told_with_lender_and_amount() -> None
 
 @in_virtual_time
 async def test_a_lender_that_wants_its_share_back_makes_the_borrower_over_and_reclaims() -> None:
-    world = World(memory_server())
-    await world.node("n1")
-    await world.quota("a", 4, 10)
-    await world.quota("b", 6, 10)
+    world = await world_with(a=(4, 10), b=(6, 10))
     async with quota_service(world.server):
         await settle()
         await world.running("b1", "b", 6)
@@ -180,9 +181,7 @@ async def test_a_lender_that_wants_its_share_back_makes_the_borrower_over_and_re
 
 @in_virtual_time
 async def test_ended_pods_are_not_charged_and_successors_are_pods_of_their_own() -> None:
-    world = World(memory_server())
-    await world.node("n1")
-    await world.quota("a", 4, 10)
+    world = await world_with(a=(4, 10))
     async with quota_service(world.server):
         await settle()
         await world.running("p", "a", 2)
@@ -199,9 +198,7 @@ async def test_ended_pods_are_not_charged_and_successors_are_pods_of_their_own()
 
 @in_virtual_time
 async def test_a_refused_binding_is_requested_and_not_used() -> None:
-    world = World(memory_server())
-    await world.node("n1")
-    await world.quota("a", 4, 10)
+    world = await world_with(a=(4, 10))
     refusal = PodStatusRecord(
         uid="uid-p", namespace="default", name="p", node="n1", phase="Pending", attempt=1, rejected=True
     )
@@ -223,8 +220,7 @@ async def test_a_refused_binding_is_requested_and_not_used() -> None:
 
 @in_virtual_time
 async def test_a_node_that_leaves_and_comes_back_counts_again() -> None:
-    world = World(memory_server())
-    await world.node("n1")
+    world = await world_with()
     await world.node("n2")
     async with quota_service(world.server):
         await settle()
@@ -239,8 +235,7 @@ async def test_a_node_that_leaves_and_comes_back_counts_again() -> None:
 
 @in_virtual_time
 async def test_batch_quotas_share_what_is_sold_a_second_time() -> None:
-    world = World(memory_server())
-    await world.node("n1")
+    world = await world_with()
     sold = OvercommitRecord(node="n1", batch={"cpu": 3000, "memory": 2**30}, mid=None, computed_ms=0)
     await world.put(OVERCOMMIT, "n1", sold)
     async with quota_service(world.server):
@@ -252,8 +247,7 @@ async def test_batch_quotas_share_what_is_sold_a_second_time() -> None:
 
 @in_virtual_time
 async def test_nothing_new_publishes_nothing() -> None:
-    world = World(memory_server())
-    await world.node("n1")
+    world = await world_with()
     async with quota_service(world.server):
         await settle()
         generation = world.status().generation
@@ -264,9 +258,7 @@ async def test_nothing_new_publishes_nothing() -> None:
 
 @in_virtual_time
 async def test_a_burst_becomes_one_publication() -> None:
-    world = World(memory_server())
-    await world.node("n1")
-    await world.quota("a", 4, 10)
+    world = await world_with(a=(4, 10))
     async with quota_service(world.server):
         await settle()
         generation = world.status().generation
@@ -279,10 +271,7 @@ async def test_a_burst_becomes_one_publication() -> None:
 
 @in_virtual_time
 async def test_a_successor_continues_the_generations_and_tells_nothing_twice() -> None:
-    world = World(memory_server())
-    await world.node("n1")
-    await world.quota("a", 4, 10)
-    await world.quota("b", 6, 10)
+    world = await world_with(a=(4, 10), b=(6, 10))
     async with quota_service(world.server):
         await settle()
         await world.running("b1", "b", 9)
@@ -298,9 +287,7 @@ async def test_a_successor_continues_the_generations_and_tells_nothing_twice() -
 
 @in_virtual_time
 async def test_a_standby_takes_over_after_a_crash() -> None:
-    world = World(memory_server())
-    await world.node("n1")
-    await world.quota("a", 4, 10)
+    world = await world_with(a=(4, 10))
     crashed = service_context(world.server, "quota", instance="first")
     first = asyncio.create_task(QuotaService(crashed, QuotaSettings()).run())
     await settle()
@@ -318,9 +305,7 @@ async def test_a_standby_takes_over_after_a_crash() -> None:
 
 @in_virtual_time
 async def test_a_partition_delays_and_loses_nothing() -> None:
-    world = World(memory_server())
-    await world.node("n1")
-    await world.quota("a", 4, 10)
+    world = await world_with(a=(4, 10))
     context = service_context(world.server, "quota")
     task = asyncio.create_task(QuotaService(context, QuotaSettings()).run())
     await settle()
@@ -336,9 +321,7 @@ async def test_a_partition_delays_and_loses_nothing() -> None:
 
 @in_virtual_time
 async def test_a_bad_edit_keeps_the_last_good_quota() -> None:
-    world = World(memory_server())
-    await world.node("n1")
-    await world.quota("a", 4, 10)
+    world = await world_with(a=(4, 10))
     async with quota_service(world.server):
         await settle()
         await world.quota("a", 12, 10)
@@ -360,9 +343,7 @@ async def test_a_tree_that_goes_takes_its_status_along() -> None:
 
 @in_virtual_time
 async def test_the_audit_repairs_and_tells() -> None:
-    world = World(memory_server())
-    await world.node("n1")
-    await world.quota("a", 4, 10)
+    world = await world_with(a=(4, 10))
     async with quota_service(world.server) as service:
         await settle()
         await world.running("p", "a", 2)
@@ -382,9 +363,7 @@ async def test_an_audit_reads_no_manifest_again(monkeypatch: pytest.MonkeyPatch)
     read = []
     parse = pods.read_pod
     monkeypatch.setattr(pods, "read_pod", lambda spec: (read.append(spec.uid), parse(spec))[1])
-    world = World(memory_server())
-    await world.node("n1")
-    await world.quota("a", 4, 10)
+    world = await world_with(a=(4, 10))
     async with quota_service(world.server) as service:
         await settle()
         await world.running("p", "a", 2)
@@ -401,9 +380,7 @@ async def test_an_audit_reads_no_manifest_again(monkeypatch: pytest.MonkeyPatch)
 
 @in_virtual_time
 async def test_the_tree_is_served_on_request() -> None:
-    world = World(memory_server())
-    await world.node("n1")
-    await world.quota("a", 4, 10)
+    world = await world_with(a=(4, 10))
     async with quota_service(world.server):
         await settle()
         reply = await requests.call(world.bus, QUOTA_TREE, QuotaTreeRequest(tree="default"), QuotaTreeReply)
@@ -431,9 +408,7 @@ async def test_what_a_crash_left_untold_is_told_by_the_next_leader() -> None:
 
 @in_virtual_time
 async def test_a_lost_status_store_is_written_anew_with_rising_generations() -> None:
-    world = World(memory_server())
-    await world.node("n1")
-    await world.quota("a", 4, 10)
+    world = await world_with(a=(4, 10))
     async with quota_service(world.server):
         await settle()
         generation = world.status().generation
@@ -445,9 +420,7 @@ async def test_a_lost_status_store_is_written_anew_with_rising_generations() -> 
 
 @in_virtual_time
 async def test_a_tree_too_large_for_the_bus_is_told_and_holds_up_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
-    world = World(memory_server())
-    await world.node("n1")
-    await world.quota("a", 4, 10)
+    world = await world_with(a=(4, 10))
     async with quota_service(world.server) as service:
         await settle()
         shown = world.status()
@@ -637,8 +610,7 @@ async def test_a_profile_has_the_quota_of_its_nodes_written_once() -> None:
 
 @in_virtual_time
 async def test_a_deleted_node_has_nothing_to_share_though_its_inventory_stays() -> None:
-    world = World(memory_server())
-    await world.node("n1")
+    world = await world_with()
     await world.node("n2")
     async with quota_service(world.server):
         await settle()
@@ -650,9 +622,7 @@ async def test_a_deleted_node_has_nothing_to_share_though_its_inventory_stays() 
 
 @in_virtual_time
 async def test_a_quiet_service_publishes_the_first_change_at_once_and_then_keeps_a_pace() -> None:
-    world = World(memory_server())
-    await world.node("n1")
-    await world.quota("a", 4, 10)
+    world = await world_with(a=(4, 10))
     async with quota_service(world.server):
         await settle()
         await world.pod("p1", "a", 1)

@@ -7,7 +7,8 @@ import pytest
 
 from cotenant_common.model import quantity, resources
 from cotenant_common.testing import builders
-from cotenant_scheduler.core.engine import Decision, Engine, Placement, Refused
+from cotenant_scheduler.core.decisions import Decision, Placement, Refused
+from cotenant_scheduler.core.engine import Engine
 from cotenant_scheduler.core.estimate import LoadPolicy, NodeMetric
 from cotenant_scheduler.core.plugins.interface import Plugin
 from cotenant_scheduler.core.plugins.registry import default_plugins

@@ -1,6 +1,8 @@
 """Preemption by the whole service, with a gate that answers as the test wants."""
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 from cotenant_common.bus.protocol import Bus
 from cotenant_common.contracts.buckets import SPECS
@@ -10,6 +12,7 @@ from cotenant_common.contracts.subjects import POD_EVICT
 from cotenant_common.runtime import requests
 from cotenant_common.testing.context import EPOCH_MS
 from cotenant_common.testing.virtual_loop import in_virtual_time
+from cotenant_scheduler.app import SchedulerService
 
 from .test_app import Stack, running  # noqa: TID252 - tests are no package that could be named
 
@@ -67,14 +70,22 @@ async def full(stack: Stack) -> None:
     await asyncio.sleep(0.2)
 
 
-@in_virtual_time
-async def test_a_nomination_is_on_record_before_the_gate_is_asked_and_the_pod_starts_when_the_room_is_free():
+@asynccontextmanager
+async def outranked(*answers: str) -> AsyncIterator[tuple[Gate, SchedulerService]]:
+    """A full node, a gate with these refusals to give first, and a more important pod that has just come."""
     stack = Stack()
-    gate = Gate(stack)
+    gate = Gate(stack, *answers)
     await gate.serve(stack.bus)
     async with running(stack) as service:
         await full(stack)
         await stack.pod("dear", cpu="1", priority=9500)
+        yield gate, service
+
+
+@in_virtual_time
+async def test_a_nomination_is_on_record_before_the_gate_is_asked_and_the_pod_starts_when_the_room_is_free():
+    async with outranked() as (gate, service):
+        stack = gate.stack
         await asyncio.sleep(0.5)
         assert gate.victims == [["cheaper"]]
         assert gate.nominated == ["n1"]
@@ -97,24 +108,15 @@ async def test_a_nomination_is_on_record_before_the_gate_is_asked_and_the_pod_st
 
 @in_virtual_time
 async def test_a_victim_that_the_gate_refuses_is_spared_and_another_is_asked_for():
-    stack = Stack()
-    gate = Gate(stack, "BudgetExceeded")
-    await gate.serve(stack.bus)
-    async with running(stack):
-        await full(stack)
-        await stack.pod("dear", cpu="1", priority=9500)
+    async with outranked("BudgetExceeded") as (gate, _):
         await asyncio.sleep(1)
         assert gate.victims == [["cheaper"], ["cheap"]]
 
 
 @in_virtual_time
 async def test_where_the_gate_refuses_everybody_the_pod_says_why_it_waits_and_asks_again_later():
-    stack = Stack()
-    gate = Gate(stack, "BudgetExceeded", "NotEvictable")
-    await gate.serve(stack.bus)
-    async with running(stack):
-        await full(stack)
-        await stack.pod("dear", cpu="1", priority=9500)
+    async with outranked("BudgetExceeded", "NotEvictable") as (gate, _):
+        stack = gate.stack
         await asyncio.sleep(1)
         assert len(gate.asked) == 2
         told = await stack.explain("dear")
@@ -128,12 +130,7 @@ async def test_where_the_gate_refuses_everybody_the_pod_says_why_it_waits_and_as
 
 @in_virtual_time
 async def test_what_was_refused_once_is_asked_anew_and_not_by_the_same_command():
-    stack = Stack()
-    gate = Gate(stack, "Frozen")
-    await gate.serve(stack.bus)
-    async with running(stack):
-        await full(stack)
-        await stack.pod("dear", cpu="1", priority=9500)
+    async with outranked("Frozen") as (gate, _):
         await asyncio.sleep(12)
         assert gate.victims == [["cheaper"], ["cheaper"]]
         assert len({request.id for request in gate.asked}) == 2
@@ -141,12 +138,8 @@ async def test_what_was_refused_once_is_asked_anew_and_not_by_the_same_command()
 
 @in_virtual_time
 async def test_after_a_restart_nobody_is_asked_for_twice():
-    stack = Stack()
-    gate = Gate(stack)
-    await gate.serve(stack.bus)
-    async with running(stack):
-        await full(stack)
-        await stack.pod("dear", cpu="1", priority=9500)
+    async with outranked() as (gate, _):
+        stack = gate.stack
         await asyncio.sleep(0.5)
         await stack.pod("cheaper", cpu="1", priority=3000, deletion=mark("uid-dear"))
         await asyncio.sleep(0.2)

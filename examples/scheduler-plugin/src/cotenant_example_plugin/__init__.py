@@ -40,11 +40,10 @@ class RackPower(ShapeFilter, ShapeScore):
             raise ValueError(f"fullWatts: expected a number above 0, got {self.full_watts}")
 
     def part(self, shape: Shape) -> Hashable:
-        return _watts(dict(shape.extras).get(ANNOTATION))
+        return _wanted(shape)
 
     def passes(self, shape: Shape, cluster: Snapshot, rows: Rows) -> Bools:
-        wanted = _watts(dict(shape.extras).get(ANNOTATION))
-        passed: Bools = self._spare(cluster, rows) >= wanted
+        passed: Bools = self._spare(cluster, rows) >= _wanted(shape)
         return passed
 
     def score(self, shape: Shape, cluster: Snapshot, rows: Rows) -> Ints:  # noqa: ARG002 - the interface's
@@ -52,7 +51,7 @@ class RackPower(ShapeFilter, ShapeScore):
         return points
 
     def refuse(self, shape: Shape, cluster: Snapshot, row: int) -> Refusal:
-        wanted, spare = _watts(dict(shape.extras).get(ANNOTATION)), int(self._spare(cluster, np.array([row]))[0])
+        wanted, spare = _wanted(shape), int(self._spare(cluster, np.array([row]))[0])
         return Refusal(
             ReasonCode.PLUGIN_REFUSED,
             f"RackPower: needs {wanted} W, the rack of node {cluster.name(row)} has {spare} W to spare",
@@ -66,6 +65,10 @@ class RackPower(ShapeFilter, ShapeScore):
         spare = [_watts(cluster.labels.value_of(self.label, int(code))) for code in codes]
         found: Ints = np.array(spare, dtype=np.int64)[places]
         return found
+
+
+def _wanted(shape: Shape) -> int:
+    return _watts(dict(shape.extras).get(ANNOTATION))
 
 
 def _watts(text: str | None) -> int:

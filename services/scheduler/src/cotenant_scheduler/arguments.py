@@ -209,28 +209,32 @@ class PluginsArguments(Arguments):
 
     def weights(self) -> dict[str, int]:
         off = self.multi_point.off(WEIGHTS) - {each.name for each in self.score.enabled} | self.score.off(WEIGHTS)
-        on = {**self.multi_point_scores(), **{each.name: each.weight for each in self.score.enabled}}
+        on = {each.name: each.weight for point in (self.multi_point, self.score) for each in point.enabled}
         return dict.fromkeys(sorted(off & set(WEIGHTS)), 0) | {
             name: weight or max(1, WEIGHTS[name]) for name, weight in on.items() if name in WEIGHTS
         }
-
-    def multi_point_scores(self) -> dict[str, int | None]:
-        return {each.name: each.weight for each in self.multi_point.enabled}
 
     def filters_off(self) -> frozenset[str]:
         off = self.multi_point.off(FILTERS) - {each.name for each in self.filter.enabled} | self.filter.off(FILTERS)
         return frozenset(off & set(FILTERS))
 
 
-class ProfileArguments(Arguments):
-    """A profile as ``pluginConfig`` and ``plugins`` spell it. ``others`` are arguments of plugins from outside."""
+class PluginFields(BaseModel):
+    """What a profile and the settings say of plugins in the same words."""
 
     load_aware_scheduling: LoadAwareArguments = Field(default=LoadAwareArguments(), alias="LoadAwareScheduling")
+    """Filter thresholds are off until set: a service that fills an idle node must start."""
     node_resources_fit: FitArguments = Field(default=FitArguments(), alias="NodeResourcesFit")
     node_resources_fit_plus: FitPlusArguments = Field(default=FitPlusArguments(), alias="NodeResourcesFitPlus")
     scarce_resource_avoidance: ScarceArguments = Field(default=ScarceArguments(), alias="ScarceResourceAvoidance")
     scheduling_hint: HintArguments = Field(default=HintArguments(), alias="SchedulingHint")
     plugins: PluginsArguments = PluginsArguments()
+    """Which plugins take part and with what weight, as in a profile of the reference."""
+
+
+class ProfileArguments(Arguments, PluginFields):
+    """A profile as ``pluginConfig`` and ``plugins`` spell it. ``others`` are arguments of plugins from outside."""
+
     others: dict[str, dict[str, Any]] = Field(default_factory=dict)
 
     def profile(self, outside: Iterable[str] = ()) -> Profile:

@@ -9,7 +9,8 @@ from typing import Any, Final, Literal
 
 from cotenant_common.model.pod import parse_pod
 from cotenant_common.model.resources import CPU, MEMORY, PODS
-from cotenant_scheduler.core.engine import Engine, Placement
+from cotenant_scheduler.core.decisions import Placement
+from cotenant_scheduler.core.engine import Engine
 from cotenant_scheduler.core.estimate import LoadPolicy, NodeMetric, Thresholds
 from cotenant_scheduler.core.plugins.registry import default_plugins
 from cotenant_scheduler.core.request import PodRequest, read_request

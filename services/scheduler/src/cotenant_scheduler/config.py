@@ -6,28 +6,12 @@ from pydantic import Field
 from pydantic_settings import SettingsConfigDict
 
 from cotenant_common.runtime.settings import ServiceSettings
-from cotenant_scheduler.arguments import (
-    FitArguments,
-    FitPlusArguments,
-    HintArguments,
-    LoadAwareArguments,
-    PluginsArguments,
-    ProfileArguments,
-    ScarceArguments,
-)
+from cotenant_scheduler.arguments import PluginFields, ProfileArguments
 
 
-class SchedulerSettings(ServiceSettings):
+class SchedulerSettings(ServiceSettings, PluginFields):
     service: ClassVar[str] = "scheduler"
 
-    load_aware_scheduling: LoadAwareArguments = Field(default=LoadAwareArguments(), alias="LoadAwareScheduling")
-    """Filter thresholds are off until set: a service that fills an idle node must start."""
-    node_resources_fit: FitArguments = Field(default=FitArguments(), alias="NodeResourcesFit")
-    node_resources_fit_plus: FitPlusArguments = Field(default=FitPlusArguments(), alias="NodeResourcesFitPlus")
-    scarce_resource_avoidance: ScarceArguments = Field(default=ScarceArguments(), alias="ScarceResourceAvoidance")
-    scheduling_hint: HintArguments = Field(default=HintArguments(), alias="SchedulingHint")
-    plugins: PluginsArguments = PluginsArguments()
-    """Which plugins take part and with what weight, as in a profile of the reference."""
     plugin_config: dict[str, dict[str, Any]] = Field(default_factory=dict, alias="pluginConfig")
     """Arguments of plugins from outside the package, by name."""
     fused_kernel: Literal["auto", "on", "off"] = "auto"
@@ -52,5 +36,5 @@ class SchedulerSettings(ServiceSettings):
     model_config = SettingsConfigDict(populate_by_name=True)
 
     def arguments(self) -> ProfileArguments:
-        own = {name: getattr(self, name) for name in ProfileArguments.model_fields if name != "others"}
+        own = {name: getattr(self, name) for name in PluginFields.model_fields}
         return ProfileArguments(**own, others=self.plugin_config)

@@ -5,7 +5,8 @@ import pytest
 from cotenant_common.contracts.messages.state import Binding, OvercommitRecord, PodStatusRecord
 from cotenant_common.testing import builders
 from cotenant_scheduler.adapters import facts
-from cotenant_scheduler.core.engine import Placement, charge_of
+from cotenant_scheduler.core.charge import charge_of
+from cotenant_scheduler.core.decisions import Placement
 from cotenant_scheduler.core.estimate import Aggregation, LoadPolicy
 
 GI = 1 << 30

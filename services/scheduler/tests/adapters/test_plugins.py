@@ -1,5 +1,6 @@
 """The example plugin, found by its entry point as if it were installed, without touching the environment."""
 
+import sys
 import tomllib
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from cotenant_scheduler.config import SchedulerSettings
 from cotenant_scheduler.core.profile import Outside
 
 EXAMPLE = Path(__file__).parents[4] / "examples" / "scheduler-plugin"
+MODULE = "cotenant_example_plugin"
 ENABLED = {"multiPoint": {"enabled": [{"name": "RackPower", "weight": 7}]}}
 
 
@@ -29,6 +31,7 @@ def example(tmp_path, monkeypatch):
     (directory / "entry_points.txt").write_text(f"[{group}]\n{points}")
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.syspath_prepend(str(EXAMPLE / "src"))
+    monkeypatch.delitem(sys.modules, MODULE, raising=False)
     return plugins.installed()
 
 
@@ -74,7 +77,10 @@ def test_the_settings_ask_for_it_with_weight_and_arguments(example):
 
 
 def test_what_is_installed_and_not_asked_for_is_not_even_imported(example):
-    assert SchedulerSettings().arguments().profile(example).plugins.outside == ()
+    wanted = SchedulerSettings().arguments().profile(example).plugins.outside
+    assert wanted == ()
+    assert plugins.build(wanted, example) == []
+    assert MODULE not in sys.modules
 
 
 def test_a_plugin_that_nobody_installed_is_named():

@@ -1,5 +1,6 @@
 from cotenant_common.model.reasons import ReasonCode
-from cotenant_scheduler.core.engine import Placement, charge_of
+from cotenant_scheduler.core.charge import charge_of
+from cotenant_scheduler.core.decisions import Placement
 from cotenant_scheduler.core.neighbours import Neighbours
 
 

@@ -2,6 +2,7 @@
 
 import pytest
 
+from cotenant_scheduler.core.charge import charge_of
 from cotenant_scheduler.core.estimate import LoadPolicy, Thresholds
 
 HOT = LoadPolicy(thresholds=Thresholds(plain={"cpu": 50}))
@@ -39,8 +40,6 @@ def test_a_report_of_a_node_that_cooled_down_wakes_at_once_those_it_takes(hot):
 
 def test_room_on_a_hot_node_wakes_nobody(hot):
     pod = hot.request("other", cpu="1")
-    from cotenant_scheduler.core.engine import charge_of
-
     hot.engine.put_charge(charge_of(pod, "n", hot.now_ms))
     hot.run()
     hot.engine.release(pod.uid)

@@ -5,7 +5,8 @@ from dataclasses import replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cotenant_scheduler.core.engine import Placement, Preemption, charge_of
+from cotenant_scheduler.core.charge import charge_of
+from cotenant_scheduler.core.decisions import Placement, Preemption
 from cotenant_scheduler.core.quota import QuotaShare
 from cotenant_scheduler.core.room import Leaving, Promise
 
@@ -114,6 +115,19 @@ def shares(**most):
     return {name: QuotaShare(name, {"cpu": cpu}, {"cpu": cpu}) for name, cpu in most.items()}
 
 
+def used_by_b(world, name, *, priority):
+    """A node that a pod of quota b fills; quota a has as much to use."""
+    world.node("n1", cpu=2)
+    world.quota(shares(a=2000, b=2000))
+    world.submit(name, cpu=2, priority=priority, quota="b")
+    world.run()
+
+
+def leaves_for_a(world):
+    world.engine.room.set_leaving("uid-borrowed", Leaving(world.now_ms + 60_000, "ElasticQuota/-/a"))
+    world.engine.release("uid-borrowed")
+
+
 def test_in_a_full_quota_only_its_own_pods_yield(world):
     world.node("n1", cpu=10)
     world.quota(shares(a=2000, b=4000))
@@ -128,10 +142,7 @@ def test_in_a_full_quota_only_its_own_pods_yield(world):
 
 
 def test_a_pod_of_one_quota_does_not_preempt_those_of_another_but_one_outside_of_quotas_may(world):
-    world.node("n1", cpu=2)
-    world.quota(shares(a=2000, b=2000))
-    world.submit("theirs", cpu=2, priority=3000, quota="b")
-    world.run()
+    used_by_b(world, "theirs", priority=3000)
     world.submit("mine", cpu=2, priority=9000, quota="a")
     assert world.refused(world.run()) == ["mine"]
     world.submit("free", cpu=1, priority=9000)
@@ -186,12 +197,8 @@ def test_the_default_quota_preempts_nobody_within_itself(world):
 
 def promised_to_a(world):
     """A node whose pod of quota b is leaving in favour of quota a."""
-    world.node("n1", cpu=2)
-    world.quota(shares(a=2000, b=2000))
-    world.submit("borrowed", cpu=2, priority=9000, quota="b")
-    world.run()
-    world.engine.room.set_leaving("uid-borrowed", Leaving(world.now_ms + 60_000, "ElasticQuota/-/a"))
-    world.engine.release("uid-borrowed")
+    used_by_b(world, "borrowed", priority=9000)
+    leaves_for_a(world)
 
 
 def test_room_that_was_reclaimed_is_kept_for_the_quota_it_was_reclaimed_for(world):
@@ -205,14 +212,10 @@ def test_room_that_was_reclaimed_is_kept_for_the_quota_it_was_reclaimed_for(worl
 
 
 def test_a_waiting_pod_of_the_quota_is_woken_by_the_promise(world):
-    world.node("n1", cpu=2)
-    world.quota(shares(a=2000, b=2000))
-    world.submit("borrowed", cpu=2, priority=5000, quota="b")
-    world.run()
+    used_by_b(world, "borrowed", priority=5000)
     world.submit("claimant", cpu=2, priority=5000, quota="a")
     world.run()
-    world.engine.room.set_leaving("uid-borrowed", Leaving(world.now_ms + 60_000, "ElasticQuota/-/a"))
-    world.engine.release("uid-borrowed")
+    leaves_for_a(world)
     assert world.placed(world.run()) == ["claimant"]
 
 
@@ -331,7 +334,6 @@ def test_with_fixed_demand_preemption_ends_and_nobody_is_preempted_twice(make_wo
     for i, size in enumerate(nodes):
         world.node(f"n{i}", cpu=size)
     world.quota(shares(a=4000, b=3000))
-    evicted = {}
     for wave, pods in (("e", early), ("l", late)):
         for i, (cpu, priority, quota) in enumerate(pods):
             world.submit(f"{wave}{i}", cpu=cpu, memory="1Mi", priority=priority, quota=quota)

@@ -5,8 +5,9 @@ from dataclasses import dataclass, field
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from cotenant_scheduler.core.charge import charge_of
 from cotenant_scheduler.core.columns import UNSET
-from cotenant_scheduler.core.engine import Placement, charge_of
+from cotenant_scheduler.core.decisions import Placement
 from cotenant_scheduler.core.quota import QuotaShare
 from cotenant_scheduler.core.snapshot import stable_hash
 from cotenant_scheduler.core.taints import untolerated

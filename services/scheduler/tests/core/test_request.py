@@ -1,5 +1,6 @@
 import pytest
 
+from cotenant_common.testing import builders
 from cotenant_scheduler.core.estimate import LoadPolicy
 from cotenant_scheduler.core.request import read_request
 
@@ -60,8 +61,6 @@ def test_only_the_annotations_asked_for_are_in_the_shape(world):
 
 
 def test_extras_tell_shapes_apart():
-    from cotenant_common.testing import builders
-
     manifests = [builders.pod_manifest("a", annotations={"x": value, "y": "2"}) for value in ("1", "3")]
     shapes = [
         read_request(builders.parse_pod(each, uid="u", created_ms=0), LoadPolicy(), 0, ("x",)).shape

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cotenant_scheduler.core.budgets import Budget
-from cotenant_scheduler.core.engine import Placement, Preemption
+from cotenant_scheduler.core.decisions import Placement, Preemption
 from cotenant_scheduler.core.room import Leaving
 from cotenant_scheduler.core.selectors import parse_label_selector
 
@@ -191,7 +191,7 @@ def test_protected_pods_stay(world):
     assert world.refused(world.run()) == ["high"]
 
 
-def test_what_is_leaving_already_is_waited_for_and_nobody_else_goes(world):
+def high_comes_while_one_of_two_leaves(world):
     world.node("n1", cpu=1)
     world.node("n2", cpu=1)
     world.submit("a", cpu=1, priority=5000)
@@ -199,6 +199,10 @@ def test_what_is_leaving_already_is_waited_for_and_nobody_else_goes(world):
     world.run()
     world.engine.room.set_leaving("uid-a", Leaving(world.now_ms + 30_000))
     world.submit("high", cpu=1, priority=9000)
+
+
+def test_what_is_leaving_already_is_waited_for_and_nobody_else_goes(world):
+    high_comes_while_one_of_two_leaves(world)
     assert not any(isinstance(each, Preemption) for each in world.run())
     where = world.where("a")
     world.end("a")
@@ -207,13 +211,7 @@ def test_what_is_leaving_already_is_waited_for_and_nobody_else_goes(world):
 
 
 def test_one_that_hangs_counts_as_leaving_for_a_bounded_time(world):
-    world.node("n1", cpu=1)
-    world.node("n2", cpu=1)
-    world.submit("a", cpu=1, priority=5000)
-    world.submit("b", cpu=1, priority=5000)
-    world.run()
-    world.engine.room.set_leaving("uid-a", Leaving(world.now_ms + 30_000))
-    world.submit("high", cpu=1, priority=9000)
+    high_comes_while_one_of_two_leaves(world)
     world.run()
     decisions = world.later(30_001)
     assert [names(each.nomination) for each in decisions if isinstance(each, Preemption)] == [["b"]]

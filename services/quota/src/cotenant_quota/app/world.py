@@ -13,7 +13,7 @@ from cotenant_common.contracts.messages.state import (
     QuotaTreeStatus,
     SpecRecord,
 )
-from cotenant_common.model.ids import encode_token, object_key
+from cotenant_common.model.ids import encode_token, object_key, spec_key
 from cotenant_common.model.pod import Pod
 from cotenant_common.model.quantity import QuantityError
 from cotenant_common.model.quota.spec import QuotaSpec, parse_quota
@@ -84,9 +84,8 @@ class World:
 
     def manifest(self, namespace: str, quota: str) -> dict[str, Any] | None:
         """An ElasticQuota as it is stored."""
-        wanted = object_key("ElasticQuota", namespace, quota)
-        records = (one for one in self.specs.items.values() if one.kind == "ElasticQuota")
-        return next((one.manifest for one in records if object_key(one.kind, one.namespace, one.name) == wanted), None)
+        record = self.specs.items.get(spec_key("ElasticQuota", namespace, quota))
+        return record.manifest if record is not None else None
 
     # Mirror callbacks
 

@@ -23,7 +23,7 @@ from cotenant_common.telemetry.logging import get_logger
 from cotenant_scheduler.arguments import own_thresholds
 from cotenant_scheduler.core.budgets import Budget
 from cotenant_scheduler.core.charge import Charge
-from cotenant_scheduler.core.engine import Placement
+from cotenant_scheduler.core.decisions import Placement
 from cotenant_scheduler.core.estimate import Estimate, LoadPolicy, PlacedLoad, Thresholds
 from cotenant_scheduler.core.quota import QuotaObject, QuotaShare, QuotaTree, countable
 from cotenant_scheduler.core.request import PodRequest, read_request

@@ -12,7 +12,7 @@ from cotenant_scheduler.adapters.binder import Bind, Binder, DeposedError, Unbin
 from cotenant_scheduler.adapters.facts import binding_of
 from cotenant_scheduler.app.entries import read
 from cotenant_scheduler.app.leader import Leader
-from cotenant_scheduler.core.engine import Placement
+from cotenant_scheduler.core.decisions import Placement
 
 
 class BindingDesk:

@@ -8,7 +8,8 @@ from cotenant_scheduler.app.binding import BindingDesk
 from cotenant_scheduler.app.leader import Leader
 from cotenant_scheduler.app.preempting import Preempting
 from cotenant_scheduler.app.profiles import Profiles
-from cotenant_scheduler.core.engine import Decision, Engine, Placement, Preemption
+from cotenant_scheduler.core.decisions import Decision, Placement, Preemption
+from cotenant_scheduler.core.engine import Engine
 
 _SLICE_S: Final = 0.008
 _SLICE_DECISIONS: Final = 256

@@ -11,7 +11,8 @@ from cotenant_common.contracts.subjects import POD_EVICT
 from cotenant_common.model.reasons import ReasonCode
 from cotenant_common.runtime import requests
 from cotenant_scheduler.app.leader import Leader
-from cotenant_scheduler.core.engine import Engine, Preemption
+from cotenant_scheduler.core.decisions import Preemption
+from cotenant_scheduler.core.engine import Engine
 from cotenant_scheduler.core.room import Nomination
 
 _SERVICE: Final = "scheduler"

@@ -7,6 +7,7 @@ from cotenant_common.telemetry.logging import Logger
 from cotenant_scheduler.adapters import plugins
 from cotenant_scheduler.adapters.configuration import profile_arguments
 from cotenant_scheduler.adapters.state import ClusterState
+from cotenant_scheduler.arguments import ProfileArguments
 from cotenant_scheduler.config import SchedulerSettings
 from cotenant_scheduler.core.engine import Engine
 from cotenant_scheduler.core.plugins.registry import default_plugins
@@ -29,10 +30,14 @@ class Profiles:
 
     def of_settings(self) -> Profile:
         try:
-            profile = self._settings.arguments().profile(self._installed)
-            plugins.build(profile.plugins.outside, self._installed)
+            return self._usable(self._settings.arguments())
         except ValueError as error:
             raise SettingsError(f"scheduler: {error}") from error
+
+    def _usable(self, arguments: ProfileArguments) -> Profile:
+        """Raise ValueError for a plugin that nobody knows or that cannot be built."""
+        profile = arguments.profile(self._installed)
+        plugins.build(profile.plugins.outside, self._installed)
         return profile
 
     def make_engine(self, profile: Profile) -> Engine:
@@ -50,12 +55,10 @@ class Profiles:
     def read(self, state: ClusterState) -> Profile:
         """A bad one changes nothing."""
         try:
-            profile = profile_arguments(state.all_specs(), self._settings.arguments()).profile(self._installed)
-            plugins.build(profile.plugins.outside, self._installed)
+            return self._usable(profile_arguments(state.all_specs(), self._settings.arguments()))
         except ValueError as error:
             self._log.warning("configuration_ignored", error=str(error))
             return state.profile
-        return profile
 
     def look_again(self, state: ClusterState) -> bool:
         """Whether another profile is wanted from now on."""

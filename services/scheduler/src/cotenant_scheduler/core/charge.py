@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from cotenant_scheduler.core.estimate import PlacedLoad
-from cotenant_scheduler.core.request import Labels, PodTerm, Port
+from cotenant_scheduler.core.request import Labels, PodRequest, PodTerm, Port
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,3 +36,23 @@ class Charge:
     @property
     def key(self) -> str:
         return f"{self.namespace}/{self.name}"
+
+
+def charge_of(pod: PodRequest, node: str, now_ms: int, initialized_ms: int | None = None) -> Charge:
+    """What the pod holds from now on."""
+    shape = pod.shape
+    return Charge(
+        uid=pod.uid,
+        namespace=pod.namespace,
+        name=pod.name,
+        node=node,
+        requests=shape.request,
+        load=PlacedLoad(pod.uid, shape.estimate, shape.is_prod, now_ms, initialized_ms),
+        ports=shape.ports,
+        labels=pod.labels,
+        anti_affinity=shape.anti_affinity,
+        quota_label=pod.quota_label,
+        preemptible=pod.preemptible,
+        priority=pod.priority,
+        evictable=pod.evictable,
+    )

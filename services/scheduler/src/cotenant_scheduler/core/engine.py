@@ -5,14 +5,14 @@ Nothing here waits or knows the time; whoever calls passes it in and carries the
 
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final
 
 from cotenant_common.model.reasons import ReasonCode
 from cotenant_scheduler.core.budgets import Budgets
-from cotenant_scheduler.core.charge import Charge
+from cotenant_scheduler.core.charge import Charge, charge_of
 from cotenant_scheduler.core.cycle import Choice, Cycle, NoChoice, Plugins
-from cotenant_scheduler.core.estimate import LoadPolicy, NodeMetric, PlacedLoad
+from cotenant_scheduler.core.decisions import Decision, Placement, Preemption, Refused
+from cotenant_scheduler.core.estimate import LoadPolicy, NodeMetric
 from cotenant_scheduler.core.holds import is_for, is_quota
 from cotenant_scheduler.core.ledger import Drift, Ledger, Released
 from cotenant_scheduler.core.news import News
@@ -38,41 +38,6 @@ from cotenant_scheduler.core.words import choice_verdict, gated_verdict, quota_v
 QUOTA_WAIT_MS: Final = 200
 TELL_AGAIN_MS: Final = 5_000
 """A busy node changes its numbers all the time; thousands of waiting pods need not hear each of them."""
-
-
-@dataclass(frozen=True, slots=True)
-class Placement:
-    """Charged already; the caller makes it durable, or takes it back with ``release`` and ``submit``."""
-
-    pod: PodRequest
-    charge: Charge
-    score: int
-    feasible: int
-    quota: str | None
-    quota_chain: tuple[str, ...]
-    scores: tuple[tuple[str, int], ...] = ()
-
-    @property
-    def node(self) -> str:
-        return self.charge.node
-
-
-@dataclass(frozen=True, slots=True)
-class Refused:
-    """All pods that got the same answer in this step."""
-
-    pods: tuple[PodRequest, ...]
-    verdict: Verdict
-
-
-@dataclass(frozen=True, slots=True)
-class Preemption:
-    """The pod is nominated and its room held; the caller asks for the victims, all or none, and tells ``Room``."""
-
-    nomination: Nomination
-
-
-Decision = Placement | Refused | Preemption
 
 
 class Engine:
@@ -240,9 +205,6 @@ class Engine:
         pod = self.queue.get(uid)
         if pod is not None:
             self._enqueue(pod)
-
-    def exclusions(self, uid: str) -> Mapping[str, int]:
-        return self._excluded.get(uid, {})
 
     def audit(self, actual: Mapping[str, Charge]) -> tuple[Drift, ...]:
         return tuple(drift for drift in self.ledger.audit(actual) if drift.uid not in self.room.holds)
@@ -493,23 +455,3 @@ class Engine:
 def _can_be_won(refusal: QuotaRefusal) -> bool:
     """A held quota, and a min that is used up by what cannot be evicted, are not changed by evicting anybody."""
     return refusal.code is ReasonCode.QUOTA_EXCEEDED and refusal.quota != DEFAULT
-
-
-def charge_of(pod: PodRequest, node: str, now_ms: int, initialized_ms: int | None = None) -> Charge:
-    """What the pod holds from now on."""
-    shape = pod.shape
-    return Charge(
-        uid=pod.uid,
-        namespace=pod.namespace,
-        name=pod.name,
-        node=node,
-        requests=shape.request,
-        load=PlacedLoad(pod.uid, shape.estimate, shape.is_prod, now_ms, initialized_ms),
-        ports=shape.ports,
-        labels=pod.labels,
-        anti_affinity=shape.anti_affinity,
-        quota_label=pod.quota_label,
-        preemptible=pod.preemptible,
-        priority=pod.priority,
-        evictable=pod.evictable,
-    )

@@ -34,7 +34,7 @@ class News:
     wakers: Mapping[Wake, tuple[str, ...]]
     filters: Sequence[ShapeFilter]
     takes: Takes
-    hinting: Sequence[ShapeFilter] = ()
+    hinting: Sequence[ShapeFilter] = field(init=False)
     _rows: dict[Wake, dict[int, None]] = field(default_factory=lambda: {Wake.NODE: {}, Wake.ROOM: {}, Wake.LOAD: {}})
     _quotas: dict[str, None] = field(default_factory=dict)
     _neighbours: bool = False

@@ -74,7 +74,7 @@ class Shape:
     only_nodes: tuple[str, ...] | None = None
     preferred_nodes: tuple[str, ...] = ()
     extras: tuple[tuple[str, str], ...] = ()
-    """Annotations of the prefixes that plugins outside the package asked for."""
+    """Annotations that plugins from outside the package asked for."""
     _hash: int = field(init=False, repr=False, compare=False, default=0)
 
     def __post_init__(self) -> None:

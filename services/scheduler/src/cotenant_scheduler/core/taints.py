@@ -6,7 +6,6 @@ from typing import Any, Final
 
 NO_SCHEDULE: Final = "NoSchedule"
 NO_EXECUTE: Final = "NoExecute"
-PREFER_NO_SCHEDULE: Final = "PreferNoSchedule"
 
 
 @dataclass(frozen=True, slots=True, order=True)

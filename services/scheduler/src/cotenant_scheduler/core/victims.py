@@ -50,8 +50,6 @@ class Plan:
     """uids of those that leave anyway, whose room the plan counts on."""
     breaking: int = 0
     """How many of them a disruption budget would miss."""
-    nodes: int = 0
-    """Nodes where somebody could be won over."""
     cost: Cost = field(default=(0, 0, 0, 0, 0, 0))
 
 
@@ -107,7 +105,7 @@ class VictimSearch:
                 for each in self._cluster.placed[row].values()
                 if _may_go(each, beneath, ask) and self._same_owner(pod, each)
             ]
-            plan = self._on_node(pod, row, pool, ask, len(rows)) if pool else None
+            plan = self._on_node(pod, row, pool, ask) if pool else None
             if plan is None:
                 continue
             if not plan.breaking:
@@ -124,7 +122,7 @@ class VictimSearch:
         theirs = self._quotas.home(victim.namespace, victim.quota_label)
         return mine == theirs or mine in (None, DEFAULT) or theirs in (None, DEFAULT)
 
-    def _on_node(self, pod: PodRequest, row: int, pool: Sequence[Charge], ask: Ask, nodes: int) -> Plan | None:
+    def _on_node(self, pod: PodRequest, row: int, pool: Sequence[Charge], ask: Ask) -> Plan | None:
         """The same minimal set whatever the order of the pool; None when not even all of them would be enough."""
         breaking = self._budgets.breaking(sorted(pool, key=_importance), ask.leaving)
         order = sorted(pool, key=lambda each: (each.uid not in breaking, *_importance(each)))
@@ -141,7 +139,7 @@ class VictimSearch:
                     victims.append(charge)
         victims.sort(key=_importance, reverse=True)
         broken = sum(each.uid in self._budgets.breaking(victims, ask.leaving) for each in victims)
-        return Plan(here, tuple(victims), (), broken, nodes, self._cost(pod, here, victims, broken))
+        return Plan(here, tuple(victims), (), broken, self._cost(pod, here, victims, broken))
 
     def _fits(self, pod: PodRequest, row: int) -> bool:
         return self._admits(pod) and self._cycle.fits(pod, row)
@@ -161,7 +159,7 @@ class VictimSearch:
         """The quota says no, so only its own pods can help, wherever they are; the node is free or theirs."""
         pool = [each for _, each in sorted(self._quotas.holders(quota).items()) if _may_go(each, pod.priority, ask)]
         names = self._where(pod, pool, ask)
-        plans = [self._on_node(pod, self._cluster.rows[name], pool, ask, len(names)) for name in names]
+        plans = [self._on_node(pod, self._cluster.rows[name], pool, ask) for name in names]
         best: Plan | None = None
         for plan in plans:
             best = _cheaper(best, plan)
