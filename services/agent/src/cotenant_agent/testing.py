@@ -3,16 +3,24 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from typing import Any
 
+from cotenant_agent.adapters.manifests import read_plan
 from cotenant_agent.adapters.ports import LogPage, NodeFacts, NodePorts
+from cotenant_agent.app.enforce import Enforcer
+from cotenant_agent.app.placed import Placed
+from cotenant_agent.app.ticks import Tick
 from cotenant_agent.cgroup.fake import FakeCgroupTree
+from cotenant_agent.cgroup.files import Knob, KnobValue
 from cotenant_agent.cgroup.journal import KnobJournal
 from cotenant_agent.cgroup.writer import KnobWriter
+from cotenant_agent.config import AgentSettings
 from cotenant_agent.core.cpuset import format_cpuset
 from cotenant_agent.core.suppress import Cpu
 from cotenant_agent.core.usage import GroupCounters, NodeCounters
 from cotenant_agent.runtime import ContainerPhase, ContainerState, LaunchError, PodLaunch, ProbeResult, StopResult
 from cotenant_common.model.resources import CPU, MEMORY, PODS
+from cotenant_common.testing.builders import pod_manifest, spec_record
 
 
 @dataclass(slots=True)
@@ -247,3 +255,36 @@ def fake_node(
         labels=dict(labels or {}),
     )
     return FakeNode(groups, writer, sampler, runtime, logs, NodePorts(facts, groups, writer, sampler, runtime, logs))
+
+
+class Rig:
+    """An enforcer on a node in memory, and the seconds that pass on it."""
+
+    def __init__(
+        self, tree: FakeCgroupTree | None = None, cpus: int = 4, slice_cpus: int | None = None, **settings: Any
+    ) -> None:
+        self.ms = 0
+        self.node = fake_node(lambda: self.ms, cpus=cpus, tree=tree)
+        if slice_cpus is not None:
+            facts = replace(self.node.ports.facts, cpus=self.node.ports.facts.cpus[:slice_cpus], whole_machine=False)
+            self.node.ports = replace(self.node.ports, facts=facts)
+        self.enforcer = Enforcer(self.node.ports, AgentSettings(node="n1", **settings))
+        self.enforcer.prepare(0)
+
+    def seconds(self, count: int) -> Tick:
+        """The last of ``count`` ticks."""
+        for _ in range(count):
+            self.ms += 1_000
+            tick = self.enforcer.tick(self.ms)
+        return tick
+
+    def place(self, name: str, cpuset: str | None = None, **fields: Any) -> Placed:
+        plan = read_plan(spec_record(pod_manifest(name, **fields)), "n1")
+        return self.enforcer.place(plan, cpuset, self.ms)
+
+    def read(self, group: str, knob: Knob) -> KnobValue | None:
+        return self.node.tree.read(group, knob)
+
+    @property
+    def quota(self) -> KnobValue | None:
+        return self.read("n1/be", Knob.CPU_QUOTA)

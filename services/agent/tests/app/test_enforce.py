@@ -1,59 +1,15 @@
-from dataclasses import replace
-
 import pytest
 
-from cotenant_agent.adapters.manifests import read_plan
-from cotenant_agent.app.enforce import Enforcer
 from cotenant_agent.cgroup.fake import FakeCgroupTree
 from cotenant_agent.cgroup.files import Knob
 from cotenant_agent.cgroup.tree import CgroupError
-from cotenant_agent.config import AgentSettings
 from cotenant_agent.core.merge import WishSource
 from cotenant_agent.core.policy import CpuPolicy, NodePolicy
-from cotenant_agent.testing import fake_node
+from cotenant_agent.testing import Rig
 from cotenant_common.model import labels
-from cotenant_common.testing.builders import pod_manifest, spec_record
 
 GIB = 1 << 30
 LOAD = {"node": 1_500, "ls": 1_000, "be": 300, "system": 0}
-
-
-class Clock:
-    def __init__(self):
-        self.ms = 0
-
-    def __call__(self):
-        return self.ms
-
-
-class Rig:
-    """An enforcer on a node in memory, and the seconds that pass on it."""
-
-    def __init__(self, tree=None, cpus=4, slice_cpus=None, **settings):
-        self.clock = Clock()
-        self.node = fake_node(self.clock, cpus=cpus, tree=tree)
-        if slice_cpus is not None:
-            facts = replace(self.node.ports.facts, cpus=self.node.ports.facts.cpus[:slice_cpus], whole_machine=False)
-            self.node.ports = replace(self.node.ports, facts=facts)
-        self.enforcer = Enforcer(self.node.ports, AgentSettings(node="n1", **settings))
-        self.enforcer.prepare(0)
-
-    def seconds(self, count):
-        for _ in range(count):
-            self.clock.ms += 1_000
-            tick = self.enforcer.tick(self.clock.ms)
-        return tick
-
-    def place(self, name, cpuset=None, **fields):
-        plan = read_plan(spec_record(pod_manifest(name, **fields)), "n1")
-        return self.enforcer.place(plan, cpuset, self.clock.ms)
-
-    def read(self, group, knob):
-        return self.node.tree.read(group, knob)
-
-    @property
-    def quota(self):
-        return self.read("n1/be", Knob.CPU_QUOTA)
 
 
 def test_the_cap_follows_services_down_at_once_and_up_by_tenths():
@@ -121,9 +77,9 @@ def test_pods_hold_themselves_only_while_the_group_does_not():
     rig.node.sampler.rates = LOAD | {"node": 3_900, "ls": 3_600}
     rig.seconds(3)
     assert rig.read(pod.group, Knob.CPU_QUOTA) == -1
-    rig.enforcer.set_policy(NodePolicy(enabled=False), rig.clock.ms)
+    rig.enforcer.set_policy(NodePolicy(enabled=False), rig.ms)
     assert (rig.quota, rig.read(pod.group, Knob.CPU_QUOTA)) == (-1, 50_000)
-    rig.enforcer.set_policy(NodePolicy(), rig.clock.ms)
+    rig.enforcer.set_policy(NodePolicy(), rig.ms)
     rig.seconds(2)
     assert rig.read(pod.group, Knob.CPU_QUOTA) == -1
     assert rig.quota > 0
@@ -252,7 +208,7 @@ def test_a_limit_that_is_still_rising_is_not_at_rest():
     "happening",
     [
         lambda rig: rig.place("batch", qos="BE", band="batch", cpu="1"),
-        lambda rig: rig.enforcer.set_policy(NodePolicy(cpu_threshold_percent=50), rig.clock.ms),
+        lambda rig: rig.enforcer.set_policy(NodePolicy(cpu_threshold_percent=50), rig.ms),
     ],
     ids=["a pod comes", "the policy changes"],
 )
@@ -273,7 +229,6 @@ def test_a_pod_that_leaves_ends_the_rest():
 
 def test_a_knob_that_somebody_else_turned_is_put_right_while_nothing_else_changes():
     rig = at_rest()
-    rig.node.tree.write("n1/be", Knob.CPU_IDLE, 0)
     rig.node.tree.write("n1/be", Knob.CPU_QUOTA, -1)
     rig.seconds(130)
     assert rig.quota == (3_800 - 1_000 - 200) * 100
@@ -284,7 +239,7 @@ def test_a_reported_latency_is_never_taken_for_rest():
     rig = at_rest()
     rig.place("web", qos="LS", cpu="1", annotations={labels.LATENCY_SLO: '{"percentile": 99, "milliseconds": 10}'})
     rig.seconds(10)
-    rig.enforcer.take_latency("default", "web", 1.0, 31.0, rig.clock.ms)
+    rig.enforcer.take_latency("default", "web", 1.0, 31.0, rig.ms)
     rig.seconds(1)
     assert "answers in 31.0 ms" in rig.enforcer.guard_state.message
     rig.seconds(20)

@@ -30,8 +30,10 @@ def test_a_file_that_nobody_can_read_is_no_spec(store: SpecFiles) -> None:
 def test_a_disk_that_takes_nothing_keeps_nothing_and_raises_nothing(tmp_path: Path) -> None:
     (tmp_path / "taken").write_text("")
     store = SpecFiles(tmp_path / "taken")
-    store.keep(spec_record(pod_manifest("a")))
-    store.forget("a")
+    record = spec_record(pod_manifest("a"))
+    store.keep(record)
+    assert store.read(record.uid) is None
+    store.forget(record.uid)
 
 
 def test_a_survivor_is_told_with_what_it_was_started_from(store: SpecFiles) -> None:

@@ -17,10 +17,9 @@ from cotenant_common.contracts.messages.commands import ApplyRequest, EmergencyU
 from cotenant_common.contracts.messages.telemetry import NodeUsage, Usage
 from cotenant_common.runtime import requests
 from cotenant_common.testing.builders import pod_manifest
-from cotenant_common.testing.context import memory_server
 from cotenant_common.testing.virtual_loop import run
 from cotenant_gateway.adapters.http.routes import ROUTES, Route
-from cotenant_gateway.testing import Stage
+from cotenant_gateway.testing import stage
 
 STREAMS = ("/v1/watch", "/v1/events", "/v1/logs/{namespace}/{pod}")
 """They answer for as long as the reader stays."""
@@ -70,11 +69,10 @@ def test_every_call_has_one_clear_answer(asked: list[tuple[str, str, dict[str, A
 
 
 async def _ask_all(asked: list[tuple[str, str, dict[str, Any]]]) -> None:
-    stage = await Stage(memory_server(), api_enabled=True, api_port=0).start()
-    base = f"http://127.0.0.1:{stage.service.api_port}"
-    try:
-        await stage.join("n1")
-        await stage.apply(pod_manifest("a"))
+    async with stage(api_enabled=True, api_port=0) as s:
+        base = f"http://127.0.0.1:{s.service.api_port}"
+        await s.join("n1")
+        await s.apply(pod_manifest("a"))
         async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=20)) as session:
             for method, path, options in asked:
                 async with session.request(method, base + path, **options) as response:
@@ -86,8 +84,6 @@ async def _ask_all(asked: list[tuple[str, str, dict[str, Any]]]) -> None:
                         assert len(body["error"]["message"]) < 2_000
             async with session.get(f"{base}/healthz") as response:
                 assert response.status == 200
-    finally:
-        await stage.stop()
 
 
 SERVED = {
@@ -101,17 +97,14 @@ SERVED = {
 
 @asynccontextmanager
 async def listening():
-    stage = await Stage(memory_server()).start()
     dead: list[Received] = []
 
     async def keep(received: Received) -> None:
         dead.append(received)
 
-    await stage.bus.subscribe("cotenant.v1.dead.>", keep)
-    try:
-        yield stage, dead
-    finally:
-        await stage.stop()
+    async with stage() as s:
+        await s.bus.subscribe("cotenant.v1.dead.>", keep)
+        yield s, dead
 
 
 @st.composite
@@ -138,25 +131,25 @@ def test_a_damaged_message_is_answered_kept_and_counted(messages: list[tuple[str
 
 
 async def _send_all(messages: list[tuple[str, bytes]]) -> None:
-    async with listening() as (stage, dead):
+    async with listening() as (s, dead):
         before = requests.malformed_total.get("gateway", 0)
         refused = 0
         for subject, data in messages:
             try:
-                await stage.bus.request(subject, data, timeout_s=5)
+                await s.bus.request(subject, data, timeout_s=5)
             except BusError:
                 refused += 1
-        await stage.settle(0.1)
+        await s.settle(0.1)
         assert refused == len(dead) == requests.malformed_total.get("gateway", 0) - before
         sound = EvictRequest(id="2", kind="drain", victims=[], requested_by="t", reason="r", message="m")
-        assert (await stage.call(subjects.POD_EVICT, sound, EvictReply)).reason == "NotFound"
+        assert (await s.call(subjects.POD_EVICT, sound, EvictReply)).reason == "NotFound"
 
 
 def test_a_message_of_a_later_version_is_read_as_far_as_it_is_known() -> None:
     async def ask() -> None:
-        async with listening() as (stage, dead):
+        async with listening() as (s, dead):
             later = codec.pack({**codec.unpack(codec.encode(SERVED[subjects.POD_EVICT])), "urgency": {"level": 9}})
-            answer = await stage.bus.request(subjects.POD_EVICT.format(), later, timeout_s=5)
+            answer = await s.bus.request(subjects.POD_EVICT.format(), later, timeout_s=5)
             assert codec.decode(EvictReply, answer.data).reason == "NotFound"
             assert dead == []
 
@@ -166,15 +159,15 @@ def test_a_message_of_a_later_version_is_read_as_far_as_it_is_known() -> None:
 @pytest.mark.parametrize("known", [True, False])
 def test_telemetry_of_nodes_that_are_none_is_not_kept(known: bool) -> None:
     async def send() -> None:
-        async with listening() as (stage, _):
+        async with listening() as (s, _):
             if known:
-                await stage.join("n1")
-                await stage.settle()
+                await s.join("n1")
+                await s.settle()
             for at in range(50):
                 node = "n1" if known else f"ghost-{at}"
                 usage = NodeUsage(node=node, at_ms=at, interval_ms=1, usage=Usage(), system=Usage(), pods=[])
-                await requests.publish(stage.bus, subjects.NODE_USAGE, usage, node=node)
-            await stage.settle()
-            assert list(stage.service.world.usage) == (["n1"] if known else [])
+                await requests.publish(s.bus, subjects.NODE_USAGE, usage, node=node)
+            await s.settle()
+            assert list(s.service.world.usage) == (["n1"] if known else [])
 
     run(send())

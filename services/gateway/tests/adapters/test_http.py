@@ -13,10 +13,9 @@ from cotenant_common.contracts import subjects
 from cotenant_common.contracts.messages.commands import LogsReply, LogsRequest
 from cotenant_common.runtime import requests
 from cotenant_common.testing.builders import pod_manifest
-from cotenant_common.testing.context import memory_server
 from cotenant_gateway.adapters.http import asked, routes
 from cotenant_gateway.adapters.http.routes import ROUTES, openapi_document
-from cotenant_gateway.testing import Stage
+from cotenant_gateway.testing import Stage, stage
 
 YAML = {"Content-Type": "application/yaml"}
 POD = """
@@ -65,12 +64,11 @@ class Client:
 
 @asynccontextmanager
 async def client(**settings: Any) -> AsyncIterator[Client]:
-    stage = await Stage(memory_server(), api_enabled=True, api_port=0, **settings).start()
-    try:
-        async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=20)) as session:
-            yield Client(stage, session)
-    finally:
-        await stage.stop()
+    async with (
+        stage(api_enabled=True, api_port=0, **settings) as started,
+        aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=20)) as session,
+    ):
+        yield Client(started, session)
 
 
 async def test_a_pod_goes_in_and_comes_out_exact():

@@ -1,23 +1,11 @@
 """Pods that outlived their store: wanted again where they run, once what made them is there."""
 
-from contextlib import asynccontextmanager
-
 from cotenant_common.contracts import buckets, codec
 from cotenant_common.contracts.messages.state import PodStatusRecord, SpecRecord
 from cotenant_common.testing.builders import pod_manifest
-from cotenant_common.testing.context import memory_server
 from cotenant_common.testing.virtual_loop import in_virtual_time
 from cotenant_gateway.adapters.records import to_record
-from cotenant_gateway.testing import Stage, controller
-
-
-@asynccontextmanager
-async def stage():
-    started = await Stage(memory_server()).start()
-    try:
-        yield started
-    finally:
-        await started.stop()
+from cotenant_gateway.testing import Stage, controller, stage
 
 
 async def record_of(name: str = "a", **fields) -> SpecRecord:

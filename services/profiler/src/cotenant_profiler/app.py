@@ -311,7 +311,7 @@ class ProfilerService:
             strategy = messages.node_strategy(policy, inventory)
         except ValueError as error:
             self._complain(inventory.node, str(error))
-            return strategy_of({}, idle_class=False)
+            strategy = strategy_of({}, idle_class=False)
         self._strategies[inventory.node] = policy, inventory.idle_class, strategy
         return strategy
 

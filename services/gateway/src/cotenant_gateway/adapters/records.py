@@ -179,9 +179,9 @@ def to_gate_request(message: EvictRequest) -> removal.Request:
     )
 
 
-def to_evict_reply(request: removal.Request, decision: removal.Decision) -> EvictReply:
+def to_evict_reply(command_id: str, decision: removal.Decision) -> EvictReply:
     return EvictReply(
-        id=request.id,
+        id=command_id,
         granted=decision.granted,
         reason=decision.reason,
         message=decision.message,

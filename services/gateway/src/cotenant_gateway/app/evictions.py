@@ -19,7 +19,7 @@ from cotenant_gateway.app.writer import BATCH, SERVICE
 from cotenant_gateway.config import GatewaySettings
 from cotenant_gateway.core import gate, nodes
 from cotenant_gateway.core.budgets import Budget
-from cotenant_gateway.core.drain import Draining, drain
+from cotenant_gateway.core.drain import drain
 from cotenant_gateway.core.errors import ApiError
 from cotenant_gateway.core.records import Change, Manifest
 from cotenant_gateway.core.removal import Decision, Held, Ledger, Place, Removal, Request, Verdict, Victim, Workload
@@ -30,11 +30,14 @@ _OBSERVED_KEPT: Final = 200
 
 @dataclass(frozen=True, slots=True)
 class NodeDrain:
-    """``changes`` hold the cordon too; ``remaining`` pods are still there after this pass."""
+    """``changes`` hold the cordon too; each pod that is still there after this pass has its decision."""
 
     changes: Sequence[Change]
     decisions: tuple[Decision, ...]
-    remaining: int
+
+    @property
+    def remaining(self) -> int:
+        return len(self.decisions)
 
 
 class Evictions:
@@ -81,10 +84,10 @@ class Evictions:
                 raise ApiError(404, "NotFound", f"there is no node {node}")
             cordon = nodes.cordon(spec, unschedulable=True)
             now_ms = self._context.clock.now_ms()
-            found: Draining = drain(node, self._world.pods_on(node), asked, self.ledger(), self._gate, now_ms)
+            decisions = drain(node, self._world.pods_on(node), asked, self.ledger(), self._gate, now_ms)
             changes: list[Change] = [] if cordon is None else [cordon]
-            changes += found.changes
-            return NodeDrain(changes[:BATCH], found.decisions, len(found.decisions))
+            changes += [change for decision in decisions for change in decision.changes]
+            return NodeDrain(changes[:BATCH], decisions)
 
         done = await self._lead.carry_out(decide, dry_run=dry_run)
         if not dry_run:

@@ -116,7 +116,7 @@ class Facade:
         )
         request = to_gate_request(message)
         decision = await self._evictions.evict(request, dry_run=message.dry_run)
-        reply = to_evict_reply(request, decision).model_dump() | {"dry_run": message.dry_run}
+        reply = to_evict_reply(message.id, decision).model_dump() | {"dry_run": message.dry_run}
         if decision.granted:
             return 200, reply
         status = 404 if decision.reason is ReasonCode.NOT_FOUND else 409

@@ -25,14 +25,14 @@ def report(world: World, evictions: Evictions) -> Json:
 
 
 def _node(world: World, name: str) -> Json:
-    policy = world.policies.items.get(encode_token(name))
+    policy, usage = world.policies.items.get(encode_token(name)), world.usage.get(name)
     return {
         "node": name,
         "observed": policy.observe if policy is not None else None,
         "frozen": policy.frozen if policy is not None else None,
         "reclaimable": _reclaimable(world.overcommit.items.get(encode_token(name))),
-        "cap": _cap(world.usage.get(name)),
-        "would_evict": list(usage.would_evict) if (usage := world.usage.get(name)) is not None else [],
+        "cap": _cap(usage),
+        "would_evict": list(usage.would_evict) if usage is not None else [],
     }
 
 

@@ -67,7 +67,7 @@ class Operations:
         def asked_of(quota: str) -> dict[str, int]:
             total: dict[str, int] = {}
             for pod in self._world.pods():
-                if not pod.finished and self._quota_of(pod.spec) == quota:
+                if not pod.finished and self.quota_of(pod.spec) == quota:
                     total = resources.add(total, pod.spec.pod().requests)
             return total
 
@@ -78,11 +78,12 @@ class Operations:
 
         @cache
         def pods() -> Counter[str | None]:
-            return Counter(self._quota_of(pod.spec) for pod in self._world.pods() if not pod.finished)
+            return Counter(self.quota_of(pod.spec) for pod in self._world.pods() if not pod.finished)
 
         return lambda quota: Charged(self._world.quota_used(quota), pods()[quota])
 
-    def _quota_of(self, spec: Spec) -> str | None:
+    def quota_of(self, spec: Spec) -> str | None:
+        """The quota that a pod is charged to; None while it is the built-in default."""
         found = self._world.catalog.quota_of(spec.namespace or "", spec.labels.get(labels.QUOTA_NAME))
         return found.name if found is not None else None
 

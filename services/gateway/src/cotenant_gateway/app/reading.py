@@ -17,7 +17,6 @@ from cotenant_common.contracts.messages.commands import (
     WhyNotRequest,
 )
 from cotenant_common.contracts.messages.telemetry import NodeUsage, PodUsage, Usage
-from cotenant_common.model import labels
 from cotenant_common.model.ids import InvalidNameError, encode_token
 from cotenant_common.runtime import requests
 from cotenant_common.runtime.service import ServiceContext
@@ -187,11 +186,8 @@ class Reading:
 
     def _quota_story(self, pod: PodState) -> Json | None:
         """What the quota of a waiting pod lacks, and who holds it."""
-        spec = pod.spec
-        found = self._world.catalog.quota_of(spec.namespace or "", spec.labels.get(labels.QUOTA_NAME))
-        if found is None:
-            return None
-        return quota_views.what_it_lacks(self._quotas(), found.name, spec.pod().requests)
+        quota = self._operations.quota_of(pod.spec)
+        return None if quota is None else quota_views.what_it_lacks(self._quotas(), quota, pod.spec.pod().requests)
 
     async def _ask_scheduler(self, namespace: str, name: str) -> tuple[Json | None, str | None]:
         request = ExplainRequest(namespace=namespace, name=name)

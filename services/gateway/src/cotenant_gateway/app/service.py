@@ -36,7 +36,6 @@ from cotenant_gateway.app.wire import apply_results
 from cotenant_gateway.app.world import World
 from cotenant_gateway.app.writer import SERVICE, Writer
 from cotenant_gateway.config import GatewaySettings
-from cotenant_gateway.core import removal
 from cotenant_gateway.core.errors import ApiError
 
 _DRAIN_S = 2.0
@@ -181,13 +180,10 @@ class GatewayService:
     async def _on_evict(self, message: EvictRequest) -> EvictReply:
         request = to_gate_request(message)
         decision = await self.evictions.evict(request, dry_run=message.dry_run)
-        return to_evict_reply(request, decision)
+        return to_evict_reply(message.id, decision)
 
     async def _on_emergency(self, message: EmergencyUsed) -> EvictReply:
-        decision = await self.evictions.emergency(message)
-        victim = removal.Victim(message.victim.uid, message.victim.namespace, message.victim.name, message.node)
-        request = removal.Request(message.id, "emergency", (victim,), message.node, message.reason, message.message)
-        return to_evict_reply(request, decision)
+        return to_evict_reply(message.id, await self.evictions.emergency(message))
 
     async def _on_apply(self, message: ApplyRequest) -> ApplyReply:
         """Faults are an answer, not a failure: the asking service has to read them."""

@@ -166,8 +166,7 @@ class World:
         return sorted(self._silent)
 
     def _note_silence(self, node: str) -> None:
-        known = node in self._inventories or self.find_object("Node", None, node) is not None
-        if known and encode_token(node) not in self.heartbeats.items:
+        if self.is_node(node) and encode_token(node) not in self.heartbeats.items:
             self._silent[node] = None
         else:
             self._silent.pop(node, None)

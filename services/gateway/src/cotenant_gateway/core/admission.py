@@ -7,6 +7,7 @@ from typing import Any
 from cotenant_common.model import labels
 from cotenant_common.model.pod import pod_requests
 from cotenant_common.model.qos import PriorityBand, raw_band
+from cotenant_common.model.quota.spec import QuotaSpec
 from cotenant_common.model.resources import CPU, MEMORY
 from cotenant_gateway.core.catalog import Catalog
 from cotenant_gateway.core.demand import Demand
@@ -41,11 +42,14 @@ def admit_pod(
     pod = mutation.manifest
     _set_priority(pod["spec"], catalog, report, at)
     check_classes(pod, report, at)
-    _check_quota(pod, catalog, report, at)
-    pin_to_pool(pod, namespace, (pod["metadata"].get("labels") or {}).get(labels.QUOTA_NAME) or None, catalog)
+    label = (pod["metadata"].get("labels") or {}).get(labels.QUOTA_NAME) or None
+    quota = catalog.quota_of(namespace, label)
+    _check_quota(label, quota, namespace, report, at)
+    if quota is not None:
+        pin_to_pool(pod["spec"], quota, catalog)
     _warn_native(pod, report, at)
-    if demand is not None and len(report.errors) == before:
-        _check_demand(pod, catalog, demand, report, at)
+    if demand is not None and quota is not None and len(report.errors) == before:
+        _check_demand(pod["spec"], quota, demand, report, at)
     if len(report.errors) > before:
         return None
     return Admitted(pod, mutation.applied)
@@ -94,19 +98,13 @@ def _band(pod: Manifest) -> PriorityBand:
     return raw_band(pod["metadata"].get("labels") or {}, pod["spec"].get("priority"))
 
 
-def _check_demand(pod: Manifest, catalog: Catalog, demand: Demand, report: Report, at: Path) -> None:
-    metadata = pod["metadata"]
-    label = (metadata.get("labels") or {}).get(labels.QUOTA_NAME) or None
-    quota = catalog.quota_of(str(metadata.get("namespace") or DEFAULT_NAMESPACE), label)
-    refusal = demand.take(quota, pod_requests(pod["spec"])) if quota is not None else None
+def _check_demand(spec: Manifest, quota: QuotaSpec, demand: Demand, report: Report, at: Path) -> None:
+    refusal = demand.take(quota, pod_requests(spec))
     if refusal is not None:
         report.error((*at, "spec", "containers"), refusal)
 
 
-def _check_quota(pod: Manifest, catalog: Catalog, report: Report, at: Path) -> None:
-    name = (pod["metadata"].get("labels") or {}).get(labels.QUOTA_NAME) or None
-    namespace = str(pod["metadata"].get("namespace") or DEFAULT_NAMESPACE)
-    quota = catalog.quota_of(namespace, name)
+def _check_quota(name: str | None, quota: QuotaSpec | None, namespace: str, report: Report, at: Path) -> None:
     path: Path = (*at, "metadata", "labels", labels.QUOTA_NAME)
     if name and (quota is None or quota.name != name):
         report.warn(path, f"there is no ElasticQuota {name!r} yet; the default quota is charged until there is")

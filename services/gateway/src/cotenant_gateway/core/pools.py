@@ -2,20 +2,19 @@
 
 from typing import Any
 
+from cotenant_common.model.quota.spec import QuotaSpec
 from cotenant_gateway.core.catalog import Catalog
 
 Manifest = dict[str, Any]
 
 
-def pin_to_pool(pod: Manifest, namespace: str, quota_label: str | None, catalog: Catalog) -> None:
+def pin_to_pool(spec: Manifest, quota: QuotaSpec, catalog: Catalog) -> None:
     """Require the labels of the pool's nodes beside whatever the pod requires itself. What it uses is shared out of the
     pool's capacity; anywhere else it would take what that does not count."""
-    quota = catalog.quota_of(namespace, quota_label)
-    profile = catalog.profile_of_tree(quota.name) if quota is not None else None
+    profile = catalog.profile_of_tree(quota.name)
     if profile is None or not profile.node_selector:
         return
     wanted = [{"key": key, "operator": "In", "values": [value]} for key, value in sorted(profile.node_selector.items())]
-    spec = pod["spec"]
     affinity = dict(spec.get("affinity") or {})
     node_affinity = dict(affinity.get("nodeAffinity") or {})
     required = node_affinity.get("requiredDuringSchedulingIgnoredDuringExecution") or {}
