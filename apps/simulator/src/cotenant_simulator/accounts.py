@@ -6,9 +6,9 @@ last look costs one comparison.
 """
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
 
 from cotenant_agent.core.guard import GuardSettings
 from cotenant_agent.core.usage import BE, LS
@@ -17,7 +17,7 @@ from cotenant_common.contracts import buckets, codec
 from cotenant_common.contracts.buckets import is_bookkeeping
 from cotenant_common.contracts.messages.state import QuotaTreeStatus, SpecRecord
 from cotenant_common.model import labels
-from cotenant_common.model.ids import encode_token
+from cotenant_common.model.ids import spec_key
 from cotenant_common.model.resources import CPU, MEMORY
 from cotenant_gateway.adapters.records import to_spec
 from cotenant_simulator.cluster import Cluster
@@ -126,7 +126,7 @@ class Accounts:
     def facts_of(self, key: str) -> PodFacts | None:
         """What the newest manifest of that name says; None when there never was one."""
         namespace, _, name = key.partition("/")
-        raw = self._specs.get(f"Pod.{encode_token(namespace)}.{encode_token(name)}")
+        raw = self._specs.get(spec_key("Pod", namespace, name))
         if raw is None:
             return None
         known = self._facts.get(key)
@@ -169,7 +169,7 @@ class Accounts:
         if self._trees_changed:
             self._trees_changed = False
             self._quotas = [codec.decode(QuotaTreeStatus, raw) for _, raw in sorted(self._trees.items())]
-            self._lent_milli = sum(loan.amount for tree in self._quotas for loan in tree.loans if loan.resource == CPU)
+            self._lent_milli = sum(_lent(self._quotas).values())
 
     def _turn_page(self, name: str, old: _Book | None, node: SimulatedNode, rates: Rates, now_ms: int) -> None:
         same = old if old is not None and old.node is node else None
@@ -207,7 +207,7 @@ class Accounts:
         self._runs.append(run)
         return run
 
-    def _end_runs(self, book: _Book, staying: Any, now_ms: int) -> None:
+    def _end_runs(self, book: _Book, staying: Container[str], now_ms: int) -> None:
         for uid, (run, _) in book.runs.items():
             if uid not in staying:
                 run.ended_ms = now_ms

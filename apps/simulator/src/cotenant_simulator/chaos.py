@@ -13,15 +13,14 @@ from cotenant_gateway.core.yaml_source import SourceError
 from cotenant_gateway.core.yaml_source import load as load_yaml
 from cotenant_simulator import loop
 from cotenant_simulator.cluster import Cluster
-from cotenant_simulator.config import read_config
 from cotenant_simulator.core import durations
-from cotenant_simulator.core.reading import read_scenario
 from cotenant_simulator.core.scenario import AGENT, BUS, SERVICES, FaultKind, Scenario
 from cotenant_simulator.driver import Driver
 from cotenant_simulator.errors import ScenarioError
 from cotenant_simulator.hosting import SERVICE_CRASHED
+from cotenant_simulator.run import parse
 from cotenant_simulator.sources import read_text
-from cotenant_simulator.traces import in_folder, with_courses
+from cotenant_simulator.traces import in_folder
 from cotenant_simulator.watch import Violation, Watch
 
 Data = dict[str, Any]
@@ -112,7 +111,7 @@ def _scenario(data: Data, source: str) -> Scenario:
 
 
 def _read(text: str, source: str) -> Scenario:
-    return with_courses(read_scenario(text, source, read_config), in_folder(Path(source).parent))
+    return parse(text, source, in_folder(Path(source).parent))
 
 
 def _nodes(data: Data) -> list[str]:

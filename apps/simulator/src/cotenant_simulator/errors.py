@@ -12,6 +12,10 @@ class ScenarioError(Exception):
         self.field = field
         self.message = message
 
+    def __reduce__(self) -> tuple[type["ScenarioError"], tuple[str, int | None, str, str]]:
+        """It goes from one process to another, and an exception's own way back knows one argument only."""
+        return ScenarioError, (self.source, self.line, self.field, self.message)
+
 
 class SimulationError(RuntimeError):
     """The simulation itself could not go on; never the scenario's fault."""

@@ -1,6 +1,6 @@
 """What happened, in the stable names of the outcome: read from the streams, the way anybody outside could."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
@@ -100,7 +100,7 @@ class Recorder:
         specs = self._read(buckets.SPECS, SpecRecord)
         statuses = _by_uid(self._read(buckets.PODSTATUS, PodStatusRecord).values())
         bindings = {one.uid: one for one in self._read(buckets.BINDINGS, Binding).values()}
-        charged = [one for one in bindings.values() if not _ended(statuses.get(one.uid, ()))]
+        charged = _charged(bindings.values(), statuses)
         events = self.events()
         return {
             "virtual_ms": self._cluster.clock.now_ms() - self._cluster.epoch_ms,
@@ -119,7 +119,7 @@ class Recorder:
         bound = list(self._read(buckets.BINDINGS, Binding).values())
         return Ledger(
             bound=bound,
-            charged=[one for one in bound if not _ended(statuses.get(one.uid, ()))],
+            charged=_charged(bound, statuses),
             allocatable={one.node: one.allocatable for one in self._read(buckets.NODES, NodeInventory).values()},
             quotas={
                 one.name: (one.manifest.get("spec") or {}).get("max") or {}
@@ -132,8 +132,7 @@ class Recorder:
     def charged(self) -> list[Binding]:
         """The bindings of pods that have not ended."""
         statuses = _by_uid(self._read(buckets.PODSTATUS, PodStatusRecord).values())
-        bound = self._read(buckets.BINDINGS, Binding).values()
-        return [one for one in bound if not _ended(statuses.get(one.uid, ()))]
+        return _charged(self._read(buckets.BINDINGS, Binding).values(), statuses)
 
     # Pods
 
@@ -268,8 +267,9 @@ def _by_uid(statuses: Iterable[PodStatusRecord]) -> dict[str, list[PodStatusReco
     return found
 
 
-def _ended(statuses: Iterable[PodStatusRecord]) -> bool:
-    return any(status.terminal for status in statuses)
+def _charged(bound: Iterable[Binding], statuses: Mapping[str, Sequence[PodStatusRecord]]) -> list[Binding]:
+    """Those of pods that have not ended."""
+    return [one for one in bound if not any(status.terminal for status in statuses.get(one.uid, ()))]
 
 
 def _pod(

@@ -12,7 +12,7 @@ from cotenant_common.contracts.buckets import BUCKETS, BucketSpec, is_bookkeepin
 from cotenant_common.contracts.messages.base import Message
 from cotenant_common.contracts.messages.state import Binding, NodeInventory, PodStatusRecord, SpecRecord
 from cotenant_common.contracts.messages.telemetry import NodeUsage
-from cotenant_common.model.ids import encode_token, spec_key
+from cotenant_common.model.ids import spec_key
 from cotenant_common.model.resources import CPU, MEMORY
 from cotenant_simulator.cluster import Cluster
 from cotenant_simulator.config import own_settings, sealed
@@ -150,11 +150,11 @@ def _shape(inventory: NodeInventory) -> NodeShape:
 
 def _running(snapshot: Snapshot) -> list[PodStatusRecord]:
     """Of what is bound: a status whose binding is gone belongs to a pod that was stopped."""
-    bound = {f"{encode_token(one.node)}.{one.uid}" for one in snapshot.read(buckets.BINDINGS, Binding)}
+    bound = {(one.node, one.uid) for one in snapshot.read(buckets.BINDINGS, Binding)}
     return [
         one
         for one in snapshot.read(buckets.PODSTATUS, PodStatusRecord)
-        if one.phase == "Running" and not one.rejected and f"{encode_token(one.node)}.{one.uid}" in bound
+        if one.phase == "Running" and not one.rejected and (one.node, one.uid) in bound
     ]
 
 

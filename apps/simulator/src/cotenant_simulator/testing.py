@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Final
 
+from cotenant_common.testing import builders
 from cotenant_gateway.app.service import GatewayService
 from cotenant_gateway.core.yaml_source import Document, from_data
 from cotenant_simulator import loop
@@ -66,9 +67,8 @@ def deployment(name: str, replicas: int, cpu: str = "1") -> Json:
 
 
 def quota(name: str, cpu_min: str, cpu_max: str) -> Json:
-    bounds = {"min": {"cpu": cpu_min, "memory": "4Gi"}, "max": {"cpu": cpu_max, "memory": "8Gi"}}
-    kind = {"apiVersion": "scheduling.sigs.k8s.io/v1alpha1", "kind": "ElasticQuota"}
-    return {**kind, "metadata": {"name": name, "namespace": "default"}, "spec": bounds}
+    minimum, maximum = {"cpu": cpu_min, "memory": "4Gi"}, {"cpu": cpu_max, "memory": "8Gi"}
+    return builders.quota_manifest(name, minimum=minimum, maximum=maximum)
 
 
 def documents(*manifests: Json) -> Sequence[Document]:

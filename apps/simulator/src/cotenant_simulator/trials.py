@@ -1,7 +1,7 @@
 """Many runs: scenarios, policies and seeds, side by side on all processors; the results in the order of the trials."""
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
 from multiprocessing import get_context
@@ -9,7 +9,6 @@ from typing import Any, Final
 
 from cotenant_simulator.core.scenario import Scenario
 from cotenant_simulator.core.series import Series
-from cotenant_simulator.errors import ScenarioError
 from cotenant_simulator.policies import Policy, apply_policy
 from cotenant_simulator.run import run
 
@@ -50,16 +49,6 @@ class Result:
         return self.held == len(self.expectations)
 
 
-@dataclass(frozen=True, slots=True)
-class _Refused:
-    """An error that goes from one process to another."""
-
-    source: str
-    line: int | None
-    field: str
-    message: str
-
-
 def plan(
     scenarios: Sequence[Scenario], policies: Sequence[Policy], seeds: int, sample_ms: Callable[[int], int | None]
 ) -> list[Trial]:
@@ -88,22 +77,17 @@ def run_trials(trials: Sequence[Trial], say: Say = lambda _done, _all: None) -> 
             pool.shutdown(wait=True, cancel_futures=True)
 
 
-def _gathered(found: Any, count: int, say: Say) -> list[Result]:
+def _gathered(found: Iterable[Result], count: int, say: Say) -> list[Result]:
     results: list[Result] = []
     for one in found:
-        if isinstance(one, _Refused):
-            raise ScenarioError(one.source, one.line, one.field, one.message)
         results.append(one)
         say(len(results), count)
     return results
 
 
-def _try(trial: Trial) -> Result | _Refused:
+def _try(trial: Trial) -> Result:
     scenario = trial.scenario
-    try:
-        outcome = run(scenario, sample_ms=trial.sample_ms)
-    except ScenarioError as error:
-        return _Refused(error.source, error.line, error.field, error.message)
+    outcome = run(scenario, sample_ms=trial.sample_ms)
     return Result(
         source=scenario.source,
         scenario=scenario.name,

@@ -1,9 +1,8 @@
 """What would happen to a live system: the production services decide on a copy of it, in virtual time."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any, Final
 
 from cotenant_common.bus.protocol import BusError, Entry
@@ -90,7 +89,7 @@ class _WhatIf:
             cluster.start()
             found = recorder.outcome()
             await self._until(SETTLE_MS, "settling")
-            before = recorder.outcome() | {"events": []}
+            before = recorder.outcome()
             asked_ms = self._now_ms()
             tasks = await self._change()
             ended = await self._run_out()
@@ -210,8 +209,11 @@ class _WhatIf:
     async def _explained(self, row: Json) -> Json:
         """With what the scheduler says: which nodes refused and what would help."""
         namespace, _, name = row["pod"].partition("/")
-        told = await self._try(partial(self._gateway.reading.explain, namespace, name))
-        scheduler = (told or {}).get("scheduler") or {}
+        try:
+            told = await self._gateway.reading.explain(namespace, name)
+        except ApiError:
+            told = {}
+        scheduler = told.get("scheduler") or {}
         return row | {
             "reason": scheduler.get("reason") or row["reason"],
             "message": scheduler.get("message") or row["message"],
@@ -219,13 +221,6 @@ class _WhatIf:
             "refusals": scheduler.get("refusals") or [],
             "helps": scheduler.get("helps") or [],
         }
-
-    @staticmethod
-    async def _try(call: Callable[[], Awaitable[Json]]) -> Json | None:
-        try:
-            return await call()
-        except ApiError:
-            return None
 
     def _around(self, ended: str, asked_ms: int) -> Json:
         snapshot, restored = self._snapshot, self._restored

@@ -68,6 +68,7 @@ def test_a_cut_series_says_at_every_instant_what_the_whole_one_said(steps: list[
     times = [sum(steps[:at]) for at in range(len(steps))]
     whole = Series(times, list(range(len(steps))), sum(steps))
     part = cut(whole, start_ms, start_ms + length_ms)
+    assert part.end_ms == min(whole.end_ms - start_ms, length_ms)
     for at_ms in range(max(0, part.end_ms)):
         assert _at(part, at_ms) == _at(whole, start_ms + at_ms)
 

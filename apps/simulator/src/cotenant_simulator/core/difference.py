@@ -75,12 +75,10 @@ class _Story:
 
 def _fate(name: str, before: Json | None, after: Json | None, story: _Story, *, named: bool) -> tuple[str | None, Json]:
     """One word of ``difference`` and its row; None for what was over before."""
-    ran = before is not None and before["phase"] == "Running"
     if after is None or after["phase"] in _GONE:
         return ("goes", _left(before, name, story)) if before and before["phase"] not in _GONE else (None, {})
-    if not ran:
+    if before is None or before["phase"] != "Running":
         return _fate_of_new(name, before, after, story, named=named)
-    assert before is not None  # noqa: S101 - it ran
     if after["phase"] == "Failed":
         return "fails", _left(before, name, story) | _why(after)
     if after["phase"] not in _PLACED:
@@ -110,8 +108,8 @@ def _why(pod: Json) -> Json:
     return {"reason": pod["reason"], "message": pod["message"]}
 
 
-def _left(before: Json | None, name: str, story: _Story) -> Json:
-    return {"node": before["node"] if before else None, **story.why_it_left(name)}
+def _left(before: Json, name: str, story: _Story) -> Json:
+    return {"node": before["node"], **story.why_it_left(name)}
 
 
 def _quotas(before: Mapping[str, Json], after: Mapping[str, Json]) -> list[Json]:

@@ -57,9 +57,10 @@ class Series:
         for event in events:
             if event["type"] == "pod.evicted":
                 evicted.setdefault(event["reason"] or "none", []).append(event["t_ms"])
+        evicted = {name: sorted(times) for name, times in sorted(evicted.items())}
         for t_ms in (point.t_ms for point in self.points):
             self.waiting.append({name: _until(queued[name], t_ms) - _until(ended[name], t_ms) for name in BANDS})
-            self.evictions.append({name: _until(sorted(times), t_ms) for name, times in sorted(evicted.items())})
+            self.evictions.append({name: _until(times, t_ms) for name, times in evicted.items()})
 
     def readings(self) -> Iterator[tuple[int, Reading]]:
         """(time in ms, reading), in tidy long form."""

@@ -8,7 +8,7 @@ Every number is a function of the values alone: resampling is seeded.
 import math
 import random
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import fmean, median, stdev
 from typing import Final
 
@@ -78,10 +78,7 @@ def marked(found: Mapping[str, Difference]) -> dict[str, Difference]:
         if p > (1 - LEVEL) / (len(ordered) - rank):
             break
         passed.append(name)
-    return {
-        name: Difference(one.mean, one.low, one.high, one.pairs, one.p, notable=name in passed)
-        for name, one in found.items()
-    }
+    return {name: replace(one, notable=name in passed) for name, one in found.items()}
 
 
 def t_below(t: float, freedom: int) -> float:

@@ -1,7 +1,7 @@
 """Charts as inline SVG: stacks, lines with bands and steps over time. Colours are the page's, by number."""
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from html import escape
 from typing import Final, Literal
@@ -190,7 +190,7 @@ def _hints(chart: Chart, frame: _Frame) -> Iterable[str]:
     chosen = range(0, len(chart.times_s), every)
     edges = [frame.x(chart.times_s[at]) for at in chosen] + [float(_WIDTH - _RIGHT)]
     for place, at in enumerate(chosen):
-        said = [f"{line.name}: {_at(line, at, _short)}" for line in chart.lines]
+        said = [f"{line.name}: {_at(line, at)}" for line in chart.lines]
         text = escape("\n".join([f"{chart.times_s[at]:g} s, {chart.unit}", *said]))
         width = max(0.5, edges[place + 1] - edges[place])
         yield (
@@ -199,9 +199,9 @@ def _hints(chart: Chart, frame: _Frame) -> Iterable[str]:
         )
 
 
-def _at(line: Line, at: int, show: Callable[[float], str]) -> str:
+def _at(line: Line, at: int) -> str:
     value = line.values[at]
     if value is None:
         return "not known"
     low, high = (line.low[at] if line.low else None), (line.high[at] if line.high else None)
-    return show(value) if low is None or high is None else f"{show(value)} ({show(low)} to {show(high)})"
+    return _short(value) if low is None or high is None else f"{_short(value)} ({_short(low)} to {_short(high)})"

@@ -120,7 +120,7 @@ def _arrivals(jobs: Mapping[str, Job], submitted: Mapping[str, int], speed_up: i
     by_time: dict[int, list[Any]] = {}
     for name, job in jobs.items():
         lasts_ms = None if job.duration_ms is None else max(1, job.duration_ms // speed_up)
-        by_time.setdefault(submitted[name], []).extend(manifests.job(job, lasts_ms))
+        by_time.setdefault(submitted[name], []).append(manifests.job(job, lasts_ms))
     return [{"at": durations.show(at_ms), "apply": objects} for at_ms, objects in sorted(by_time.items())]
 
 

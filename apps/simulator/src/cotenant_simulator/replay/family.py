@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from cotenant_simulator.replay.model import Defaults, Item, Site, TraceError
-from cotenant_simulator.replay.tables import SUFFIXES, head
+from cotenant_simulator.replay.tables import SUFFIXES, Head, head
 
 ENTRY_POINTS: Final = "cotenant.traces"
 Read = Callable[[Path, Site], Iterator[Item]]
@@ -43,9 +43,8 @@ class Family:
     first_row: Callable[[Mapping[str, str]], bool] = anything
     """Tells it from a family with the same columns."""
 
-    def owns(self, path: Path) -> bool:
-        """Raise TraceError when it is no readable table."""
-        header, first = head(path)
+    def owns(self, begins: Head) -> bool:
+        header, first = begins
         return any(columns <= set(header) for columns in self.columns) and self.first_row(first)
 
 
@@ -83,10 +82,11 @@ def find(path: Path, name: str | None) -> Source:
 def _of_file(path: Path, wanted: Sequence[Family]) -> Family:
     if len(wanted) == 1:
         return wanted[0]
+    begins = head(path)
     for family in wanted:
-        if family.owns(path):
+        if family.owns(begins):
             return family
-    columns = ", ".join(head(path)[0][:8]) or "none"
+    columns = ", ".join(begins[0][:8]) or "none"
     raise TraceError(
         f"{path}:1: no known trace has these columns: {columns}; known are {', '.join(sorted(families()))}. "
         "For another trace say --format columns and --column"
@@ -94,11 +94,12 @@ def _of_file(path: Path, wanted: Sequence[Family]) -> Family:
 
 
 def _in_folder(path: Path, wanted: Sequence[Family]) -> Source:
-    tables = sorted(file for file in path.rglob("*") if file.name.endswith(SUFFIXES) and file.is_file())
-    for table in tables:
+    found = sorted(file for file in path.rglob("*") if file.name.endswith(SUFFIXES) and file.is_file())
+    tables = {file: head(file) for file in found}
+    for begins in tables.values():
         for family in wanted:
-            if family.owns(table):
-                return Source(family, family.choose([one for one in tables if family.owns(one)]))
+            if family.owns(begins):
+                return Source(family, family.choose([file for file, other in tables.items() if family.owns(other)]))
     raise TraceError(
         f"{path}: expected tables of a known trace ({', '.join(SUFFIXES)}), got {len(tables)} tables, none known"
     )

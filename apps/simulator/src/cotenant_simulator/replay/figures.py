@@ -3,9 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-
-def percentile(ordered: Sequence[int], percent: int) -> int | None:
-    return ordered[max(0, -(-len(ordered) * percent // 100) - 1)] if ordered else None
+from cotenant_simulator.core.summary import nearest_rank
 
 
 def spread(values_ms: Sequence[int]) -> dict[str, Any]:
@@ -14,8 +12,8 @@ def spread(values_ms: Sequence[int]) -> dict[str, Any]:
     mean = sum(ordered) / len(ordered) if ordered else None
     return {
         "mean": _seconds(mean),
-        "p50": _seconds(percentile(ordered, 50)),
-        "p95": _seconds(percentile(ordered, 95)),
+        "p50": _seconds(nearest_rank(ordered, 50)),
+        "p95": _seconds(nearest_rank(ordered, 95)),
         "max": _seconds(ordered[-1] if ordered else None),
     }
 

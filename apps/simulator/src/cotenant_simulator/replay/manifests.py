@@ -3,29 +3,22 @@
 from collections.abc import Mapping
 from typing import Any, Final
 
-from cotenant_common.model import resources
+from cotenant_common.model import labels, resources
 from cotenant_common.model.resources import CPU, MEMORY
-from cotenant_gateway.core.validate.kinds import find_kind
 from cotenant_simulator.core import durations
 from cotenant_simulator.replay.model import Band, Job, Machine, Service
 
 Manifest = dict[str, Any]
-POD_GROUP: Final = "PodGroup"
-POD_GROUP_LABEL: Final = "pod-group.scheduling.sigs.k8s.io"
 _QOS: Final[Mapping[Band, str]] = {"prod": "LS", "mid": "LS", "batch": "BE"}
 
 
-def gangs_are_known() -> bool:
-    return find_kind(POD_GROUP) is not None
-
-
 def node(machine: Machine) -> Manifest:
-    labels = {"labels": dict(machine.labels)} if machine.labels else {}
+    named = {"labels": dict(machine.labels)} if machine.labels else {}
     capacity = {name: resources.render(name, amount) for name, amount in machine.capacity.items()}
     return {
         "apiVersion": "v1",
         "kind": "Node",
-        "metadata": {"name": machine.name, **labels},
+        "metadata": {"name": machine.name, **named},
         "status": {"capacity": capacity},
     }
 
@@ -37,18 +30,15 @@ def service(one: Service, sim_usage: str) -> Manifest:
         "metadata": {
             "name": one.name,
             "labels": _labels(one.band),
-            "annotations": {"cotenant.io/sim-usage": sim_usage},
+            "annotations": {labels.SIM_USAGE: sim_usage},
         },
         "spec": _pod_spec(one.band, one.requests, {}),
     }
 
 
-def job(one: Job, duration_ms: int | None) -> list[Manifest]:
-    """The job, and the group of its members where the gateway knows such a thing."""
-    group = one.gang and gangs_are_known()
-    labels = _labels(one.band) | ({POD_GROUP_LABEL: one.name} if group else {})
-    annotations = {} if duration_ms is None else {"cotenant.io/sim-duration": durations.show(duration_ms)}
-    work = {
+def job(one: Job, duration_ms: int | None) -> Manifest:
+    annotations = {} if duration_ms is None else {labels.SIM_DURATION: durations.show(duration_ms)}
+    return {
         "apiVersion": "batch/v1",
         "kind": "Job",
         "metadata": {"name": one.name},
@@ -56,32 +46,22 @@ def job(one: Job, duration_ms: int | None) -> list[Manifest]:
             "completions": one.members,
             "parallelism": one.members,
             "template": {
-                "metadata": {"labels": labels, **({"annotations": annotations} if annotations else {})},
+                "metadata": {"labels": _labels(one.band), **({"annotations": annotations} if annotations else {})},
                 "spec": {"restartPolicy": "OnFailure", **_pod_spec(one.band, one.requests, _affinity(one))},
             },
         },
     }
-    return [_pod_group(one), work] if group else [work]
 
 
 def backlog(unit: Job, completions: int, parallelism: int, duration_ms: int) -> Manifest:
     """Batch work that never runs out."""
-    [work] = job(unit, duration_ms)
+    work = job(unit, duration_ms)
     work["spec"] |= {"completions": completions, "parallelism": parallelism}
     return work
 
 
-def _pod_group(one: Job) -> Manifest:
-    return {
-        "apiVersion": "scheduling.sigs.k8s.io/v1alpha1",
-        "kind": POD_GROUP,
-        "metadata": {"name": one.name},
-        "spec": {"minMember": one.members},
-    }
-
-
 def _labels(band: Band) -> dict[str, str]:
-    return {"koordinator.sh/qosClass": _QOS[band]}
+    return {labels.QOS_CLASS: _QOS[band]}
 
 
 def _pod_spec(band: Band, requests: Mapping[str, int], affinity: Mapping[str, Any]) -> Manifest:

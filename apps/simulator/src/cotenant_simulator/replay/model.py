@@ -89,6 +89,8 @@ class Site:
     node_cpu_milli: int
     node_memory_bytes: int
     left_out: LeftOut
+    columns: Mapping[str, str] = field(default_factory=dict)
+    """Names of the trace's columns by field, where the user says them."""
 
 
 @dataclass(frozen=True, slots=True)

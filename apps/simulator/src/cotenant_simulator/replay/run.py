@@ -11,10 +11,8 @@ from cotenant_simulator.core import durations
 from cotenant_simulator.core.scenario import Scenario
 from cotenant_simulator.replay import generated, judge
 from cotenant_simulator.replay.compose import Composed, Layout, compose
-from cotenant_simulator.replay.families import columns
 from cotenant_simulator.replay.family import Source, find
 from cotenant_simulator.replay.gather import EmptyWindowError, Gathered, ReadAgain, Window, gather
-from cotenant_simulator.replay.manifests import gangs_are_known
 from cotenant_simulator.replay.model import Item, LeftOut, Site, TraceError
 from cotenant_simulator.replay.policy import Written, written_policy
 from cotenant_simulator.run import Outcome, parse, run
@@ -91,7 +89,7 @@ def prepare(options: Options, say: Say = _quiet) -> Prepared:
         gathered.jobs = generated.gpu_jobs(gathered.machines, limit, options.seed)
     if len(gathered.jobs) > MOST_JOBS:
         raise TraceError(f"expected at most {MOST_JOBS:,} jobs, got {len(gathered.jobs):,}; say a lower --limit")
-    if any(job.gang for job in gathered.jobs) and not gangs_are_known():
+    if any(job.gang for job in gathered.jobs):
         notes.append("gangs are not held together yet: members start one by one, and gang_members_apart_s says how far")
     composed = compose(gathered, layout)
     scenario = parse(composed.text, f"{layout.name}.yaml", in_memory(composed.tables))
@@ -105,6 +103,7 @@ def _gathered(source: Source, sizes: Options, window: Options) -> Gathered:
         sizes.node_cpu_milli or defaults.node_cpu_milli,
         sizes.node_memory_bytes or defaults.node_memory_bytes,
         left_out,
+        window.columns,
     )
     wanted = Window(
         window.from_ms,
@@ -112,7 +111,7 @@ def _gathered(source: Source, sizes: Options, window: Options) -> Gathered:
         _limit(source, window),
         defaults.most_members,
     )
-    read = partial(_read, source, site, window.columns)
+    read = partial(_read, source, site)
     if window.from_ms is None and defaults.from_ms is not None:
         usual = _if_any(read, replace(wanted, from_ms=defaults.from_ms), site)
         if usual is not None:
@@ -135,13 +134,10 @@ def _limit(source: Source, options: Options) -> int:
     return options.limit or max(1, defaults.limit * (options.nodes or defaults.nodes) // defaults.nodes)
 
 
-def _read(source: Source, site: Site, named: Mapping[str, str], left_out: LeftOut) -> Iterator[Item]:
+def _read(source: Source, site: Site, left_out: LeftOut) -> Iterator[Item]:
     told = replace(site, left_out=left_out)
     for path in source.files:
-        if source.family.name == columns.NAME:
-            yield from columns.read(path, told, named)
-        else:
-            yield from source.family.read(path, told)
+        yield from source.family.read(path, told)
 
 
 def _layout(source: Source, gathered: Gathered, policy: Written, options: Options) -> Layout:

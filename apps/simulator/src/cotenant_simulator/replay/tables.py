@@ -6,11 +6,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 from cotenant_gateway.core.validate.schema import MAX_AMOUNT, did_you_mean
-from cotenant_simulator.replay.model import Item, LeftOut, TraceError
+from cotenant_simulator.replay.model import LeftOut, TraceError
 from cotenant_simulator.traces import open_text
+
+T = TypeVar("T")
 
 _NUMBER: Final = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d{1,2})?", re.ASCII)
 _MS: Final = 1_000
@@ -66,8 +68,12 @@ def header_of(path: Path) -> list[str]:
     return head(path)[0]
 
 
-def head(path: Path) -> tuple[list[str], dict[str, str]]:
-    """The names of the columns, and the first row. Raise TraceError when it is no readable table."""
+Head = tuple[list[str], dict[str, str]]
+"""The names of the columns, and the first row."""
+
+
+def head(path: Path) -> Head:
+    """Raise TraceError when it is no readable table."""
     try:
         with open_text(path) as stream:
             reader = csv.reader(stream)
@@ -102,9 +108,7 @@ def rows(path: Path, columns: Iterable[str], left_out: LeftOut) -> Iterator[Row]
         raise TraceError(f"{path}: cannot be read on: {problem}") from problem
 
 
-def converted(
-    path: Path, columns: Iterable[str], left_out: LeftOut, convert: Callable[[Row], Item | None]
-) -> Iterator[Item]:
+def converted(path: Path, columns: Iterable[str], left_out: LeftOut, convert: Callable[[Row], T]) -> Iterator[T]:
     """What each row stands for. A row that says something impossible is left out and counted, never guessed at."""
     for row in rows(path, columns, left_out):
         try:
@@ -114,12 +118,7 @@ def converted(
         except LeftOutError as problem:
             left_out.add(f"{path.name}:{row.line}", str(problem))
         else:
-            if item is not None:
-                yield item
-
-
-def ceil(value: Fraction) -> int:
-    return -(-value.numerator // value.denominator)
+            yield item
 
 
 def label(text: str, fallback: str) -> str:

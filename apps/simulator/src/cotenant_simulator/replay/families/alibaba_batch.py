@@ -5,10 +5,11 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
+from cotenant_common.model.quantity import ceil
 from cotenant_common.model.resources import CPU, MEMORY
 from cotenant_simulator.replay.family import Family
 from cotenant_simulator.replay.model import Defaults, Item, Job, Site
-from cotenant_simulator.replay.tables import BrokenRowError, Row, ceil, converted
+from cotenant_simulator.replay.tables import BrokenRowError, Row, converted
 
 COLUMNS: Final = ("submit_time", "duration", "cpu", "memory", "job_id", "task_id", "instances_num")
 _MILLI: Final = 1_000

@@ -5,10 +5,10 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any, Final
 
-from cotenant_simulator.replay.families.rates import Sums, following, timestamp_ms
+from cotenant_simulator.replay.families.rates import Point, Sums, following, timestamp_ms
 from cotenant_simulator.replay.family import Family
 from cotenant_simulator.replay.model import Defaults, Item, LeftOut, Site
-from cotenant_simulator.replay.tables import BrokenRowError, label, rows
+from cotenant_simulator.replay.tables import Row, converted, label, rows
 
 COLUMNS: Final = ("TIMESTAMP", "ContextTokens", "GeneratedTokens")
 SLOT_MS: Final = 10_000
@@ -16,13 +16,14 @@ SLOT_MS: Final = 10_000
 
 def read(path: Path, site: Site) -> Iterator[Item]:
     tokens = Sums(SLOT_MS)
-    for row in rows(path, COLUMNS, site.left_out):
-        try:
-            wanted = row.whole("ContextTokens") + row.whole("GeneratedTokens")
-            tokens.add(timestamp_ms(row, "TIMESTAMP"), Fraction(wanted))
-        except BrokenRowError as problem:
-            site.left_out.add(f"{path.name}:{row.line}", f"broken row: {problem}")
+    for at_ms, wanted in converted(path, COLUMNS, site.left_out, _request):
+        tokens.add(at_ms, wanted)
     yield following(label(path.name.partition(".")[0], "service"), list(tokens.points()), step_ms=SLOT_MS)
+
+
+def _request(row: Row) -> Point:
+    wanted = row.whole("ContextTokens") + row.whole("GeneratedTokens")
+    return timestamp_ms(row, "TIMESTAMP"), Fraction(wanted)
 
 
 def told(files: Sequence[Path]) -> Mapping[str, Any]:

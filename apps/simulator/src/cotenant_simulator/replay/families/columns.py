@@ -5,11 +5,12 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
+from cotenant_common.model.quantity import ceil
 from cotenant_common.model.resources import CPU, MEMORY
 from cotenant_simulator.replay.family import Family
 from cotenant_simulator.replay.gpus import GPU
 from cotenant_simulator.replay.model import Band, Defaults, Item, Job, Site, TraceError
-from cotenant_simulator.replay.tables import BrokenRowError, Row, ceil, converted
+from cotenant_simulator.replay.tables import BrokenRowError, Row, converted
 
 NAME: Final = "columns"
 FIELDS: Final = ("submit", "duration", "cpu", "memory", "gpu", "members", "gang", "band")
@@ -17,9 +18,9 @@ FIELDS: Final = ("submit", "duration", "cpu", "memory", "gpu", "members", "gang"
 _BANDS: Final[Sequence[Band]] = ("prod", "mid", "batch")
 
 
-def read(path: Path, site: Site, columns: Mapping[str, str] | None = None) -> Iterator[Item]:
-    """Raise TraceError when the map says too little."""
-    named = dict(columns or {})
+def read(path: Path, site: Site) -> Iterator[Item]:
+    """Raise TraceError when ``site.columns`` says too little."""
+    named = site.columns
     for field in ("submit", "duration", "cpu"):
         if field not in named:
             raise TraceError(f"--format {NAME} needs --column {field}=NAME; fields are {', '.join(FIELDS)}")

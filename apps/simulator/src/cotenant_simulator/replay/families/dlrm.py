@@ -4,11 +4,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
+from cotenant_common.model.quantity import ceil
 from cotenant_common.model.resources import CPU, MEMORY
 from cotenant_simulator.replay.family import Family
 from cotenant_simulator.replay.gpus import GPU
 from cotenant_simulator.replay.model import Defaults, Item, Job, Site
-from cotenant_simulator.replay.tables import LeftOutError, Row, ceil, converted, label
+from cotenant_simulator.replay.tables import LeftOutError, Row, converted, label
 
 COLUMNS: Final = (
     "instance_sn", "app_name", "cpu_request", "gpu_request", "rdma_request", "memory_request", "creation_time",

@@ -2,15 +2,16 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from fractions import Fraction
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 from cotenant_common.model.resources import MEMORY
-from cotenant_simulator.replay.families.rates import SERVICE_MEMORY_BYTES, Sums, following
+from cotenant_simulator.replay.families.rates import SERVICE_MEMORY_BYTES, Point, Sums, following, later
 from cotenant_simulator.replay.family import Family
 from cotenant_simulator.replay.figures import spread
 from cotenant_simulator.replay.model import Defaults, Item, LeftOut, Site, TraceError
-from cotenant_simulator.replay.tables import BrokenRowError, Row, rows
+from cotenant_simulator.replay.tables import BrokenRowError, Row, converted, rows
 
 COLUMNS: Final = ("t_s", "pod", "value")
 STEP_MS: Final = 57_000
@@ -35,36 +36,32 @@ def read(path: Path, site: Site) -> Iterator[Item]:
 def _summed(path: Path, site: Site) -> Sums:
     """The samples of all pods in one step."""
     sums = Sums(STEP_MS)
-    for row in rows(path, COLUMNS, site.left_out):
-        try:
-            sums.add(row.seconds_ms("t_s"), row.amount("value"))
-        except BrokenRowError as problem:
-            site.left_out.add(f"{path.name}:{row.line}", f"broken row: {problem}")
+    for at_ms, value in converted(path, COLUMNS, site.left_out, _requests_of_pod):
+        sums.add(at_ms, value)
     return sums
+
+
+def _requests_of_pod(row: Row) -> Point:
+    return row.seconds_ms("t_s"), row.amount("value")
 
 
 def _memories(path: Path, site: Site) -> Iterator[Item]:
     """Rows are sorted by time, so that every pod's own come in order."""
-    pods: dict[str, list[tuple[int, Fraction]]] = {}
-    for row in rows(path, COLUMNS, site.left_out):
-        try:
-            _sample(pods, row)
-        except BrokenRowError as problem:
-            site.left_out.add(f"{path.name}:{row.line}", f"broken row: {problem}")
+    pods: dict[str, list[Point]] = {}
+    for pod, point in converted(path, COLUMNS, site.left_out, partial(_memory, pods)):
+        pods.setdefault(pod, []).append(point)
     for name, points in sorted(pods.items()):
         yield following(
             f"pod-{name}", points, step_ms=STEP_MS, whole=Fraction(1), resource=MEMORY, amount=SERVICE_MEMORY_BYTES
         )
 
 
-def _sample(pods: dict[str, list[tuple[int, Fraction]]], row: Row) -> None:
-    if not row.text("pod"):
+def _memory(before: Mapping[str, Sequence[Point]], row: Row) -> tuple[str, Point]:
+    pod = row.text("pod")
+    if not pod:
         raise BrokenRowError("pod is empty")
-    value, at_ms = row.amount("value"), row.seconds_ms("t_s")
-    points = pods.setdefault(row.text("pod"), [])
-    if points and at_ms <= points[-1][0]:
-        raise BrokenRowError("t_s is not after the one before")
-    points.append((at_ms, value))
+    value = row.amount("value")
+    return pod, (later(before.get(pod, ()), row.seconds_ms("t_s"), "t_s"), value)
 
 
 def _requests(files: Sequence[Path]) -> Sequence[Path]:

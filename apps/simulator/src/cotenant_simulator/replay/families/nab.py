@@ -1,14 +1,14 @@
 """Series of the Numenta benchmark: each is one service. CPU percent keeps its size, everything else its shape."""
 
 from collections.abc import Iterator, Sequence
-from fractions import Fraction
+from functools import partial
 from pathlib import Path
 from typing import Final
 
-from cotenant_simulator.replay.families.rates import PERCENT, following, timestamp_ms
+from cotenant_simulator.replay.families.rates import PERCENT, Point, following, later, timestamp_ms
 from cotenant_simulator.replay.family import Family
 from cotenant_simulator.replay.model import Defaults, Item, Site
-from cotenant_simulator.replay.tables import BrokenRowError, label, rows
+from cotenant_simulator.replay.tables import Row, converted, label
 
 COLUMNS: Final = ("timestamp", "value")
 _DAY_MS: Final = 86_400_000
@@ -17,20 +17,18 @@ _NO_DEMAND: Final = ("latency",)
 
 
 def read(path: Path, site: Site) -> Iterator[Item]:
-    points: list[tuple[int, Fraction]] = []
-    first = 0
-    for row in rows(path, COLUMNS, site.left_out):
-        try:
-            at_ms, value = timestamp_ms(row, "timestamp"), row.amount("value")
-            first = first if points else at_ms
-            if points and at_ms - first <= points[-1][0]:
-                raise BrokenRowError("timestamp is not after the one before")  # noqa: TRY301 - counted like the others
-            points.append((at_ms - first, value))
-        except BrokenRowError as problem:
-            site.left_out.add(f"{path.name}:{row.line}", f"broken row: {problem}")
+    points: list[Point] = []
+    for point in converted(path, COLUMNS, site.left_out, partial(_value, points)):
+        points.append(point)  # noqa: PERF402 - the next row is read against it
     step_ms = points[-1][0] - points[-2][0] if len(points) > 1 else 0
     whole = PERCENT if _IN_PERCENT in path.name else None
-    yield following(label(path.name.partition(".csv")[0], "series"), points, step_ms=step_ms, whole=whole)
+    from_start = [(at_ms - points[0][0], value) for at_ms, value in points]
+    yield following(label(path.name.partition(".csv")[0], "series"), from_start, step_ms=step_ms, whole=whole)
+
+
+def _value(before: Sequence[Point], row: Row) -> Point:
+    at_ms, value = timestamp_ms(row, "timestamp"), row.amount("value")
+    return later(before, at_ms, "timestamp"), value
 
 
 def _demands(files: Sequence[Path]) -> Sequence[Path]:

@@ -8,13 +8,16 @@ from datetime import UTC, datetime
 from fractions import Fraction
 from typing import Final
 
+from cotenant_common.model.quantity import ceil
 from cotenant_common.model.resources import CPU, MEMORY
 from cotenant_simulator.replay.model import Series, Service, TraceError
-from cotenant_simulator.replay.tables import BrokenRowError, Row, ceil
+from cotenant_simulator.replay.tables import BrokenRowError, Row
 
 SERVICE_CPU_MILLI: Final = 16_000
 SERVICE_MEMORY_BYTES: Final = 32 << 30
 PERCENT: Final = Fraction(100)
+Point = tuple[int, Fraction]
+"""Time in milliseconds, value."""
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _SHORTEST_TIME: Final = len("2023-11-16 18:17:03")
 
@@ -33,6 +36,13 @@ def timestamp_ms(row: Row, column: str) -> int:
     return (since.days * 86_400 + since.seconds) * 1_000 + since.microseconds // 1_000
 
 
+def later(points: Sequence[Point], at_ms: int, column: str) -> int:
+    """``at_ms``, when it comes after all of these. Raise BrokenRowError."""
+    if points and at_ms <= points[-1][0]:
+        raise BrokenRowError(f"{column} is not after the one before")
+    return at_ms
+
+
 @dataclass(slots=True)
 class Sums:
     """Values added up in slots of equal length. A slot in which nothing came is zero: these are counts."""
@@ -44,7 +54,7 @@ class Sums:
         slot = at_ms // self.slot_ms
         self.found[slot] = self.found.get(slot, Fraction(0)) + value
 
-    def points(self) -> Iterator[tuple[int, Fraction]]:
+    def points(self) -> Iterator[Point]:
         """From 0 at the first slot."""
         if self.found:
             first, last = min(self.found), max(self.found)
@@ -54,7 +64,7 @@ class Sums:
 
 def following(
     name: str,
-    points: Sequence[tuple[int, Fraction]],
+    points: Sequence[Point],
     *,
     step_ms: int,
     whole: Fraction | None = None,

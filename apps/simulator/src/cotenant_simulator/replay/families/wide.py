@@ -2,13 +2,15 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from fractions import Fraction
+from functools import partial
 from pathlib import Path
 from typing import Final
 
+from cotenant_common.model.quantity import ceil
 from cotenant_common.model.resources import CPU, MEMORY
 from cotenant_simulator.replay.family import Family
 from cotenant_simulator.replay.model import Defaults, Item, Series, Service, Site
-from cotenant_simulator.replay.tables import BrokenRowError, Row, ceil, label, rows
+from cotenant_simulator.replay.tables import Row, converted, label
 
 STEP_MS: Final = 300_000
 VM_CPU_MILLI: Final = 1_000
@@ -20,11 +22,7 @@ _DEFAULTS: Final = Defaults(
 
 
 def read(path: Path, site: Site) -> Iterator[Item]:
-    for row in rows(path, ("vm", "t0", "t1"), site.left_out):
-        try:
-            yield _vm(path, row)
-        except BrokenRowError as problem:
-            site.left_out.add(f"{path.name}:{row.line}", f"broken row: {problem}")
+    yield from converted(path, ("vm", "t0", "t1"), site.left_out, partial(_vm, path))
 
 
 def _vm(path: Path, row: Row) -> Service:
