@@ -3,31 +3,28 @@
 `make compose-test` is the real run.
 """
 
-import importlib.util
 import os
 import stat
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
-from cotenant.stack.services import SERVICES, settings_class
-from cotenant_common.runtime.settings import load_settings
+from cotenant.stack.services import SERVICES
+from cotenant.testing import load_program
+from cotenant_common.runtime.settings import ServiceSettings
 
 ROOT = Path(__file__).parents[2]
 COMPOSE = yaml.safe_load((ROOT / "docker-compose.yml").read_text())["services"]
 AGENTS = ("node-a", "node-b")
+Understood = Callable[[str, Mapping[str, str]], ServiceSettings]
 STACK = ("gateway", "scheduler", "quota", "profiler", "descheduler", *AGENTS)
 
 
 def program(name: str) -> Any:
-    specification = importlib.util.spec_from_file_location(name, ROOT / "deploy" / "compose" / f"{name}.py")
-    assert specification is not None
-    assert specification.loader is not None
-    module = importlib.util.module_from_spec(specification)
-    specification.loader.exec_module(module)
-    return module
+    return load_program(ROOT / "deploy" / "compose" / f"{name}.py")
 
 
 def default(value: str) -> str:
@@ -58,18 +55,10 @@ def test_what_is_published_is_published_on_loopback() -> None:
 
 
 @pytest.mark.parametrize("name", STACK)
-def test_services_understand_their_environment(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_services_understand_their_environment(name: str, understood: Understood) -> None:
     service = "agent" if name in AGENTS else name
-    for variable in [variable for variable in os.environ if variable.startswith("COTENANT_")]:
-        monkeypatch.delenv(variable)
     given = {variable: default(str(value)) for variable, value in COMPOSE[name]["environment"].items()}
-    for variable, value in given.items():
-        monkeypatch.setenv(variable, value)
-    kind = settings_class(service)
-    settings = load_settings(kind)
-    fields = {f"COTENANT_{field.upper()}" for field in kind.model_fields}
-    fields |= {f"COTENANT_{service.upper()}_{field.upper()}" for field in kind.model_fields}
-    assert set(given) <= fields
+    settings = understood(service, given)
     assert settings.nats_servers == ("nats://nats:4222",)
 
 

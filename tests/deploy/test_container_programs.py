@@ -1,7 +1,6 @@
 """The two programs that run inside the images."""
 
 import http.server
-import importlib.util
 import re
 import threading
 from collections.abc import Iterator
@@ -12,6 +11,7 @@ from typing import Any
 import pytest
 
 from cotenant.bus_users import write_users
+from cotenant.testing import load_program
 from cotenant_agent.config import AgentSettings
 from cotenant_common.contracts.server_config import Login
 
@@ -19,12 +19,7 @@ DOCKER = Path(__file__).parents[2] / "deploy" / "docker"
 
 
 def program(name: str) -> Any:
-    specification = importlib.util.spec_from_file_location(name, DOCKER / f"{name}.py")
-    assert specification is not None
-    assert specification.loader is not None
-    module = importlib.util.module_from_spec(specification)
-    specification.loader.exec_module(module)
-    return module
+    return load_program(DOCKER / f"{name}.py")
 
 
 @contextmanager

@@ -1,10 +1,10 @@
 """The manifests of deploy/k8s: valid for Kubernetes, confined, and in words that the services understand."""
 
-import importlib.util
 import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +12,10 @@ import kubernetes_validate
 import pytest
 
 from cotenant.bus_users import write_users
-from cotenant.stack.services import SERVICES, settings_class
+from cotenant.stack.services import SERVICES
+from cotenant.testing import load_program
 from cotenant_common.contracts.server_config import Login
-from cotenant_common.runtime.settings import load_settings
+from cotenant_common.runtime.settings import ServiceSettings
 from cotenant_common.testing.nats_server import find_nats_server
 
 HERE = Path(__file__).parent
@@ -24,18 +25,10 @@ VERSIONS = ("1.28", kubernetes_validate.latest_version())
 WORKLOADS = ("Deployment", "DaemonSet", "StatefulSet")
 
 
-def _load(file: Path) -> Any:
-    specification = importlib.util.spec_from_file_location(f"of_k8s_{file.stem}", file)
-    assert specification is not None
-    assert specification.loader is not None
-    module = importlib.util.module_from_spec(specification)
-    specification.loader.exec_module(module)
-    return module
-
-
-kustomize = _load(HERE / "kustomize.py")
-bus_secrets = _load(K8S / "bus_secrets.py")
+kustomize = load_program(HERE / "kustomize.py")
+bus_secrets = load_program(K8S / "bus_secrets.py")
 Resource = dict[str, Any]
+Understood = Callable[[str, Mapping[str, str]], ServiceSettings]
 
 
 @pytest.fixture(params=OVERLAYS)
@@ -163,21 +156,9 @@ def environment(resources: list[Resource], workload: Resource) -> dict[str, str]
 
 
 @pytest.mark.parametrize("service", SERVICES)
-def test_services_understand_their_environment(
-    resources: list[Resource], service: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_services_understand_their_environment(resources: list[Resource], service: str, understood: Understood) -> None:
     workload = of_kind(resources, *WORKLOADS)[f"cotenant-{service}"]
-    for name in [name for name in os.environ if name.startswith("COTENANT_")]:
-        monkeypatch.delenv(name)
-    given = environment(resources, workload)
-    for name, value in given.items():
-        monkeypatch.setenv(name, value)
-    kind = settings_class(service)
-    settings = load_settings(kind)
-    # A variable that no setting reads would be a typing error that nobody hears of.
-    fields = {f"COTENANT_{name.upper()}" for name in kind.model_fields}
-    fields |= {f"COTENANT_{service.upper()}_{name.upper()}" for name in kind.model_fields}
-    assert set(given) <= fields
+    settings = understood(service, environment(resources, workload))
     count = of_kind(resources, "StatefulSet")["cotenant-nats"]["spec"]["replicas"]
     assert settings.nats_replicas == count
     assert len(settings.nats_servers) in (1, count)

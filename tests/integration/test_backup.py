@@ -9,6 +9,8 @@ import shutil
 import subprocess
 import sys
 import tarfile
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -16,7 +18,7 @@ import pytest
 from cotenant.backup import archive, store
 from cotenant.cli.main import main
 from cotenant.client import CotenantClient
-from cotenant.errors import BadInputError, RefusedError
+from cotenant.errors import BadInputError, CotenantError, RefusedError
 from cotenant.stack.home import StackHome, load_record, start_ticks
 from cotenant.stack.options import StackOptions
 from cotenant.stack.run import embedded_stack
@@ -30,6 +32,17 @@ pytestmark = [
     pytest.mark.integration,
     pytest.mark.skipif(find_nats_server() is None, reason="no nats-server on this machine"),
 ]
+
+
+@asynccontextmanager
+async def running_bus() -> AsyncIterator[NatsBus]:
+    """On a server of its own, with an empty store."""
+    async with NatsServer() as server:
+        bus = await connect([server.url], name="gateway")
+        try:
+            yield bus
+        finally:
+            await bus.close()
 
 
 async def filled(bus: NatsBus, keys: int = 300) -> dict[str, int]:
@@ -55,17 +68,14 @@ async def give_back(bus: NatsBus, path: Path, *, force: bool = False) -> None:
 
 async def test_a_restored_store_has_every_key_at_its_revision(tmp_path: Path) -> None:
     path = tmp_path / "state.backup"
-    async with NatsServer() as server:
-        bus = await connect([server.url], name="gateway")
+    async with running_bus() as bus:
         before = await filled(bus)
         written = await take(bus, path)
         last = await (await bus.bucket(SPECS)).last_revision()
-        await bus.close()
     assert path.stat().st_mode & 0o777 == 0o600
     assert written.changed_meanwhile == ()
     assert HEARTBEATS.stream not in {entry.stream for entry in written.streams}
-    async with NatsServer() as server:
-        bus = await connect([server.url], name="gateway")
+    async with running_bus() as bus:
         await give_back(bus, path)
         specs = await bus.bucket(SPECS)
         after = {key: entry.revision for key in await specs.keys() if (entry := await specs.get(key)) is not None}
@@ -77,13 +87,11 @@ async def test_a_restored_store_has_every_key_at_its_revision(tmp_path: Path) ->
         # Expectations go on where they stood, and the next write continues the count.
         assert await specs.update("Pod.default.p1", b"next", entry.revision) == last + 1
         assert await (await bus.bucket(BINDINGS)).get("uid-1.node-a") is not None
-        await bus.close()
 
 
 async def test_a_store_that_holds_something_is_left_alone_unless_forced(tmp_path: Path) -> None:
     path = tmp_path / "state.backup"
-    async with NatsServer() as server:
-        bus = await connect([server.url], name="gateway")
+    async with running_bus() as bus:
         await filled(bus, 3)
         await take(bus, path)
         specs = await bus.bucket(SPECS)
@@ -93,28 +101,23 @@ async def test_a_store_that_holds_something_is_left_alone_unless_forced(tmp_path
         assert await specs.get("Pod.default.later") is not None
         await give_back(bus, path, force=True)
         assert await (await bus.bucket(SPECS)).keys() == ["Pod.default.p1", "Pod.default.p2"]
-        await bus.close()
 
 
 async def test_a_failed_backup_leaves_the_earlier_file(tmp_path: Path) -> None:
     path = tmp_path / "state.backup"
     path.write_text("yesterday")
-    async with NatsServer() as server:
-        bus = await connect([server.url], name="gateway")
-        with pytest.raises(Exception, match="nothing to back up"):
+    async with running_bus() as bus:
+        with pytest.raises(CotenantError, match="nothing to back up"):
             await take(bus, path)
-        await bus.close()
     assert path.read_text() == "yesterday"
     assert list(tmp_path.iterdir()) == [path]
 
 
 async def a_backup(tmp_path: Path) -> Path:
     path = tmp_path / "state.backup"
-    async with NatsServer() as server:
-        bus = await connect([server.url], name="gateway")
+    async with running_bus() as bus:
         await filled(bus, 3)
         await take(bus, path)
-        await bus.close()
     return path
 
 

@@ -124,7 +124,7 @@ class CotenantClient:
         body = {"namespace": namespace, "name": pod, "kind": kind, "dryRun": dry_run}
         if message:
             body["message"] = message
-        return dict(await self._call("POST", "/v1/evict", data=json.dumps(body).encode()))
+        return await self.ask_gate(body)
 
     async def ask_gate(self, body: Mapping[str, Any]) -> Json:
         """A request to the gate in full, with the id that makes it safe to repeat. Raise RefusedError."""

@@ -1,14 +1,17 @@
 """A gateway that answers from memory, and the command line in this process. Shipped, so that others can test too."""
 
 import asyncio
+import importlib.util
 import io
 import json
+import sys
 import threading
 import urllib.request
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import ModuleType
 from typing import Any, Final
 from unittest import mock
 
@@ -21,6 +24,17 @@ TOKEN: Final = "secret"  # noqa: S105 - of the fake
 
 def quiet(_: str) -> None:
     """For what wants to say how far it is."""
+
+
+def load_program(path: Path) -> ModuleType:
+    """A program that belongs to no package, as a module; each call makes a fresh one."""
+    specification = importlib.util.spec_from_file_location(f"program_{path.stem}", path)
+    if specification is None or specification.loader is None:
+        raise AssertionError(f"{path}: expected a Python file")
+    module = importlib.util.module_from_spec(specification)
+    sys.modules[specification.name] = module  # dataclasses look their module up by name
+    specification.loader.exec_module(module)
+    return module
 
 
 @dataclass(frozen=True)

@@ -5,12 +5,9 @@ import pytest
 from cotenant.bench import simulate
 from cotenant.cli import develop
 from cotenant.errors import BadInputError
+from cotenant.testing import quiet
 
 MINUTE_MS = 60_000
-
-
-def quiet(_: str) -> None:
-    """Nobody listens."""
 
 
 def test_every_pod_runs_or_has_run_and_runs_are_alike() -> None:

@@ -18,6 +18,7 @@ from cotenant_common.testing.nats_server import NatsServer, find_nats_server
         (["--cpu", "lots"], "--cpu or --memory: expected a quantity"),
         (["--cpu", "0"], "expected more than nothing"),
         (["--prefix", "My_Fleet"], "--prefix 'My_Fleet': expected lower-case letters"),
+        (["--nats-server", "nats://127.0.0.1:1", "--nats-token-file", "/none"], "nats_token_file: cannot read /none"),
     ],
 )
 def test_bad_options_are_named(options: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:

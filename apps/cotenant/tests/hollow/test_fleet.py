@@ -203,6 +203,30 @@ async def test_usage_is_what_the_manifests_say_and_signals_come_for_pods_with_a_
 
 
 @in_virtual_time
+async def test_a_signal_names_the_target_and_the_busiest_best_effort_pods_beside_it() -> None:
+    server = memory_server()
+    bus = server.connect("test")
+    signals: list[NodeSignal] = []
+
+    async def on_signal(message: NodeSignal) -> None:
+        signals.append(message)
+
+    await requests.subscribe(bus, subjects.NODE_SIGNAL, on_signal, node=NODE)
+    async with fleet_on(server):
+        await asyncio.sleep(1)
+        for at in range(7):
+            usage = {"cotenant.io/sim-usage": f'{{"cpu": "{100 + at}m"}}'}
+            await bind(bus, await submit(bus, f"batch-{at}", qos="BE", band="batch", annotations=usage))
+        await bind(bus, await submit(bus, "beside", qos="LS"))
+        await asyncio.sleep(4)
+        assert signals == []
+        target = {"cotenant.io/latency-slo": '{"percentile": 99, "milliseconds": 20}'}
+        await bind(bus, await submit(bus, "web", qos="LS", annotations=target))
+        await asyncio.sleep(4)
+        assert [pod.name for pod in signals[-1].pods] == ["web", *(f"batch-{at}" for at in (6, 5, 4, 3, 2))]
+
+
+@in_virtual_time
 async def test_what_an_earlier_fleet_ended_is_not_started_again() -> None:
     server = memory_server()
     bus = server.connect("test")

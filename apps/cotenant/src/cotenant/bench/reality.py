@@ -156,16 +156,15 @@ def _mean(values: Sequence[float]) -> float:
 # Side by side
 
 
-def write_scenario(result: Path, path: Path) -> None:
-    """Raise BadInputError. The result has been compared already, so it can be read."""
+def _write_scenario(path: Path, given: Given) -> None:
     try:
-        path.write_text(arms.text(given_by(read_result(result))), encoding="utf-8")
+        path.write_text(arms.text(given), encoding="utf-8")
     except OSError as error:
         raise BadInputError(f"{path}: {error.strerror}") from error
 
 
-def compare(path: Path, say: Callable[[str], None]) -> Json:
-    """Raise BadInputError."""
+def compare(path: Path, say: Callable[[str], None], scenario: Path | None = None) -> Json:
+    """``scenario`` is where what was simulated is written. Raise BadInputError."""
     body = read_result(path)
     try:
         given, found = given_by(body), measured(body)
@@ -175,6 +174,8 @@ def compare(path: Path, say: Callable[[str], None]) -> Json:
         ) from error
     say(f"simulating {len(Arm)} arms of {given.segment_s:g} s")
     model = simulated(given)
+    if scenario is not None:
+        _write_scenario(scenario, given)
     rows = [_row(arm, name, found[arm], model[arm]) for arm in Arm for name in FIGURES]
     return {
         "result": str(path),

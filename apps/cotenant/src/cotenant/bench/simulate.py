@@ -7,6 +7,7 @@ from statistics import median
 from typing import Any, Final
 
 from cotenant.bench import rig
+from cotenant.stack.services import LEADERS
 from cotenant_simulator.core import durations
 from cotenant_simulator.run import Outcome, parse, run
 
@@ -17,7 +18,6 @@ _WAVES: Final = 8
 _REPLICAS: Final = 20
 _SLOWEST_BEAT_MS: Final = 20_000
 _LONG_LEASE_S: Final = 60
-_LEADERS: Final = ("gateway", "scheduler", "quota", "profiler", "descheduler")
 
 
 def measure(
@@ -83,7 +83,7 @@ def _config(telemetry_ms: int) -> dict[str, dict[str, int]]:
     agent = _intervals(telemetry_ms)
     if telemetry_ms <= 1_000:
         return {"agent": agent}
-    leases = {name: {"leaseTtlS": _LONG_LEASE_S} for name in _LEADERS}
+    leases = {name: {"leaseTtlS": _LONG_LEASE_S} for name in LEADERS}
     return {"agent": agent, **leases}
 
 

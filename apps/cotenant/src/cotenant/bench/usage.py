@@ -18,11 +18,8 @@ class Usage:
 
 def over(pids: Iterable[int], seconds: float) -> Usage:
     """Blocking. Shared pages count in every process that maps them, so the sum is an upper bound."""
-    found = tuple(pids)
-    before, started = sum(map(cpu_ticks, found)), time.monotonic()
-    time.sleep(seconds)
-    used_s = (sum(map(cpu_ticks, found)) - before) / _TICKS_PER_S
-    return Usage(100 * used_s / (time.monotonic() - started), sum(map(resident_bytes, found)))
+    found = each({str(pid): pid for pid in pids}, seconds).values()
+    return Usage(sum(one.cpu_percent for one in found), sum(one.resident_bytes for one in found))
 
 
 def each(pids: Mapping[str, int], seconds: float) -> dict[str, Usage]:

@@ -8,6 +8,7 @@ import typer
 
 from cotenant.cli.output import Format, Output, progress, show_data, show_table
 from cotenant.cli.output import field as column
+from cotenant.cli.values import duration_ms
 from cotenant.errors import BadInputError, CotenantError, ExitStatus
 
 bench_app = typer.Typer(
@@ -158,10 +159,7 @@ def bench_simulate(
 def _milliseconds(option: str, text: str, *, least_ms: int) -> int:
     from cotenant_simulator.core import durations  # noqa: PLC0415
 
-    try:
-        found = durations.parse_ms(text)
-    except durations.DurationError as problem:
-        raise BadInputError(f"{option}: {problem}") from problem
+    found = duration_ms(option, text)
     if found < least_ms:
         raise BadInputError(f"{option}: expected at least {durations.show(least_ms)}, got {text}")
     return found
@@ -190,9 +188,7 @@ def bench_reality(
     from cotenant.bench import reality  # noqa: PLC0415
 
     with progress(f"reading {result}") as shown:
-        found = reality.compare(result, shown.say)
-    if scenario is not None:
-        reality.write_scenario(result, scenario)
+        found = reality.compare(result, shown.say, scenario)
     if output in (Format.JSON, Format.YAML):
         show_data(found, output)
     else:

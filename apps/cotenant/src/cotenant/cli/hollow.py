@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from cotenant.cli import session
-from cotenant.cli.operations import TokenFile, bus_settings
+from cotenant.cli.operations import TokenFile, open_bus
 from cotenant.cli.output import progress
+from cotenant.cli.values import duration_ms
 from cotenant.errors import BadInputError, CotenantError, ExitStatus, NoConnectionError, NotFoundError
 
 if TYPE_CHECKING:
@@ -26,7 +27,6 @@ Server = Annotated[
         "--nats-server", "--url", help="Server to join; default $COTENANT_NATS_SERVERS, else the local stack's."
     ),
 ]
-_CONNECT_S: Final = 10.0
 _LEAVE_S: Final = 120.0
 _TOGETHER: Final = 16
 
@@ -50,7 +50,8 @@ def hollow(  # noqa: PLR0913, PLR0917 - one parameter per option
 
     Pods that are bound there start after a second and end after their `cotenant.io/sim-duration`; nothing runs.
     """
-    plan, lasts_s = _plan(nodes, cpu, memory, pods_per_node, rate, prefix), _seconds(lasts)
+    plan = _plan(nodes, cpu, memory, pods_per_node, rate, prefix)
+    lasts_s = None if lasts is None else duration_ms("--for", lasts) / 1_000
     with progress(f"{nodes} hollow nodes") as shown:
         left = asyncio.run(_fleet(plan, lasts_s, nats_server, nats_token_file, shown.say))
     print(left)
@@ -72,41 +73,23 @@ def _plan(nodes: int, cpu: str, memory: str, pods_per_node: int, rate: float, pr
         raise BadInputError(f"--{error}") from error
 
 
-def _seconds(lasts: str | None) -> float | None:
-    from cotenant_simulator.core import durations  # noqa: PLC0415
-
-    if lasts is None:
-        return None
-    try:
-        return durations.parse_ms(lasts) / 1_000
-    except durations.DurationError as error:
-        raise BadInputError(f"--for: {error}") from error
-
-
 async def _fleet(
     plan: "FleetPlan", lasts_s: float | None, servers: list[str] | None, token_file: Path | None, say: Say
 ) -> str:
-    from cotenant_common.bus.nats_bus import connect  # noqa: PLC0415
     from cotenant_common.bus.protocol import BusError  # noqa: PLC0415
 
-    async with bus_settings(servers, token_file, stopped=False) as settings:
+    async with open_bus("hollow", servers, token_file) as (bus, _):
         try:
-            bus = await connect(settings.nats_servers, name="hollow", login=settings.nats_login(), timeout_s=_CONNECT_S)
-        except BusError as error:
-            raise NoConnectionError(str(error)) from error
-    try:
-        fleet = _make(bus, plan)
-        await _drive(fleet, plan, lasts_s, say)
-        say("taking the nodes back")
-        async with asyncio.timeout(_LEAVE_S):
-            await fleet.leave()
-            return await _delete_nodes(list(fleet.nodes))
-    except (BusError, TimeoutError) as error:
-        raise CotenantError(
-            f"not everything was taken back ({error or 'out of time'}); start the fleet again and end it"
-        ) from error
-    finally:
-        await bus.close()
+            fleet = _make(bus, plan)
+            await _drive(fleet, plan, lasts_s, say)
+            say("taking the nodes back")
+            async with asyncio.timeout(_LEAVE_S):
+                await fleet.leave()
+                return await _delete_nodes(list(fleet.nodes))
+        except (BusError, TimeoutError) as error:
+            raise CotenantError(
+                f"not everything was taken back ({error or 'out of time'}); start the fleet again and end it"
+            ) from error
 
 
 def _make(bus: "Bus", plan: "FleetPlan") -> "HollowFleet":

@@ -18,6 +18,7 @@ from cotenant.stack.home import is_held, load_record
 
 if TYPE_CHECKING:
     from cotenant.backup.archive import Manifest
+    from cotenant_common.bus.nats_bus import NatsBus
     from cotenant_common.bus.nats_snapshot import StreamSnapshots
 
 Server = Annotated[
@@ -143,28 +144,36 @@ def restore(
 async def _snapshots(
     servers: list[str] | None, token_file: Path | None, *, stopped: bool = False
 ) -> "AsyncIterator[tuple[StreamSnapshots, str]]":
-    """With ``stopped`` the local stack must not run; its nats-server is started for as long as this takes."""
+    async with open_bus("cotenant-cli", servers, token_file, stopped=stopped) as (bus, where):
+        yield bus.snapshots(), where
+
+
+@asynccontextmanager
+async def open_bus(
+    name: str, servers: list[str] | None, token_file: Path | None, *, stopped: bool = False
+) -> "AsyncIterator[tuple[NatsBus, str]]":
+    """A connection and its server. With ``stopped`` the local stack must not run; its nats-server is started for as
+    long as this takes.
+    """
     from cotenant_common.bus.nats_bus import connect  # noqa: PLC0415
     from cotenant_common.bus.protocol import BusError  # noqa: PLC0415
     from cotenant_common.runtime.settings import SettingsError  # noqa: PLC0415
 
-    async with bus_settings(servers, token_file, stopped=stopped) as settings:
+    async with _bus_settings(servers, token_file, stopped=stopped) as settings:
         try:
-            bus = await connect(
-                settings.nats_servers, name="cotenant-cli", login=settings.nats_login(), timeout_s=_CONNECT_S
-            )
+            bus = await connect(settings.nats_servers, name=name, login=settings.nats_login(), timeout_s=_CONNECT_S)
         except BusError as error:
             raise NoConnectionError(str(error)) from error
         except SettingsError as error:
             raise BadInputError(str(error)) from error
         try:
-            yield bus.snapshots(), settings.nats_servers[0]
+            yield bus, settings.nats_servers[0]
         finally:
             await bus.close()
 
 
 @asynccontextmanager
-async def bus_settings(servers: list[str] | None, token_file: Path | None, *, stopped: bool) -> AsyncIterator[Any]:
+async def _bus_settings(servers: list[str] | None, token_file: Path | None, *, stopped: bool) -> AsyncIterator[Any]:
     """ServiceSettings with the servers and the login that the options, the environment or the local stack name."""
     from cotenant_common.runtime.settings import ServiceSettings, SettingsError, load_settings  # noqa: PLC0415
 

@@ -10,11 +10,11 @@ from cotenant.cli.output import Format, Output, show, show_data
 from cotenant.cli.session import with_client
 from cotenant.cli.views import resource_text
 from cotenant.errors import ExitStatus
+from cotenant_common.model import labels
 
 if TYPE_CHECKING:
     from cotenant.client import CotenantClient
 
-STOP_POLICY = "cotenant.io/stop-policy"
 QuotaName = Annotated[str, typer.Argument(metavar="QUOTA")]
 
 
@@ -78,9 +78,11 @@ def _set_policy(name: str, namespace: str, policy: str | None, word: str, *, dry
 def with_policy(manifest: dict[str, Any], policy: str | None) -> dict[str, Any]:
     """The same quota with another stop policy; nothing of what the system adds to a manifest."""
     metadata = manifest.get("metadata") or {}
-    annotations = {key: value for key, value in (metadata.get("annotations") or {}).items() if key != STOP_POLICY}
+    annotations = {
+        key: value for key, value in (metadata.get("annotations") or {}).items() if key != labels.QUOTA_STOP_POLICY
+    }
     if policy is not None:
-        annotations[STOP_POLICY] = policy
+        annotations[labels.QUOTA_STOP_POLICY] = policy
     kept: dict[str, Any] = {key: metadata[key] for key in ("name", "namespace", "labels") if metadata.get(key)}
     rest: dict[str, Any] = {key: manifest[key] for key in ("apiVersion", "kind", "spec") if key in manifest}
     return {**rest, "metadata": {**kept, "annotations": annotations}}

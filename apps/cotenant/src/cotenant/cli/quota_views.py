@@ -5,8 +5,7 @@ from typing import Any, Final
 
 from cotenant.cli import output
 from cotenant.cli.output import Column, Row
-
-BUILT_IN: Final = ("koordinator-default-quota", "koordinator-system-quota")
+from cotenant_common.model import labels
 
 
 def _amounts(name: str) -> Column:
@@ -36,26 +35,21 @@ TREE_COLUMNS: Final = (Column("QUOTA", _indented), *_NUMBERS)
 TOP_COLUMNS: Final = (Column("NAME", lambda row: str(row.get("name") or "")), *_NUMBERS)
 
 
-def _status(row: Row, name: str) -> str | None:
-    """Quantities of a manifest, as they were written."""
-    amounts = (row.get("status") or {}).get(name) or {}
-    return ", ".join(f"{key.rpartition('/')[2]} {amounts[key]}" for key in sorted(amounts)) or None
-
-
-def _spec(row: Row, name: str) -> str | None:
-    amounts = (row.get("spec") or {}).get(name) or {}
+def _written(row: Row, part: str, name: str) -> str | None:
+    """Quantities in ``spec`` or ``status`` of a manifest, as they were written."""
+    amounts = (row.get(part) or {}).get(name) or {}
     return ", ".join(f"{key.rpartition('/')[2]} {amounts[key]}" for key in sorted(amounts)) or None
 
 
 OBJECT_COLUMNS: Final = (
-    Column("PARENT", lambda row: _labels(row).get("quota.scheduling.koordinator.sh/parent")),
-    Column("MIN", lambda row: _spec(row, "min")),
-    Column("MAX", lambda row: _spec(row, "max")),
-    Column("USED", lambda row: _status(row, "used")),
-    Column("RUNTIME", lambda row: _status(row, "runtime")),
+    Column("PARENT", lambda row: _labels(row).get(labels.QUOTA_PARENT)),
+    Column("MIN", lambda row: _written(row, "spec", "min")),
+    Column("MAX", lambda row: _written(row, "spec", "max")),
+    Column("USED", lambda row: _written(row, "status", "used")),
+    Column("RUNTIME", lambda row: _written(row, "status", "runtime")),
     Column("STATE", lambda row: (row.get("status") or {}).get("state")),
-    Column("REQUEST", lambda row: _status(row, "request"), wide=True),
-    Column("GUARANTEED", lambda row: _status(row, "guaranteed"), wide=True),
+    Column("REQUEST", lambda row: _written(row, "status", "request"), wide=True),
+    Column("GUARANTEED", lambda row: _written(row, "status", "guaranteed"), wide=True),
     Column("PROBLEM", lambda row: (row.get("status") or {}).get("problem"), wide=True),
 )
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from cotenant.cli.output import progress
+from cotenant.cli.values import duration_ms
 from cotenant.errors import BadInputError, ExitStatus
 
 if TYPE_CHECKING:
@@ -114,12 +115,7 @@ def _columns(pairs: Sequence[str]) -> dict[str, str]:
 
 
 def _duration(option: str, text: str | None) -> int | None:
-    from cotenant_simulator.core import durations  # noqa: PLC0415
-
-    try:
-        return None if text is None else durations.parse_ms(text)
-    except durations.DurationError as problem:
-        raise BadInputError(f"{option}: {problem}") from problem
+    return None if text is None else duration_ms(option, text)
 
 
 def _quantity(option: str, resource: str, text: str | None) -> int | None:

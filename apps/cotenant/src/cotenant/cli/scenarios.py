@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from cotenant.cli.output import progress
+from cotenant.cli.values import duration_ms
 from cotenant.errors import BadInputError, ExitStatus
 
 if TYPE_CHECKING:
@@ -83,12 +84,7 @@ def _simulate_many(many: "Many") -> tuple[str, int]:
 
 
 def _sample_ms(text: str | None) -> int | None:
-    from cotenant_simulator.core import durations  # noqa: PLC0415
-
-    try:
-        found = None if text is None else durations.parse_ms(text)
-    except durations.DurationError as problem:
-        raise BadInputError(f"--sample: {problem}") from problem
+    found = None if text is None else duration_ms("--sample", text)
     if found is not None and (found < 1_000 or found % 1_000):
         raise BadInputError(f"--sample: expected whole seconds from 1s, got {text}")
     return found

@@ -37,6 +37,16 @@ def duration_s(text: str) -> float:
     return sum(float(number) * _SECONDS[unit] for number, unit in parts)
 
 
+def duration_ms(option: str, text: str) -> int:
+    """As scenarios spell it, so never without a unit. Raise BadInputError that names the option."""
+    from cotenant_simulator.core import durations  # noqa: PLC0415 - not needed by most commands
+
+    try:
+        return durations.parse_ms(text)
+    except durations.DurationError as error:
+        raise BadInputError(f"{option}: {error}") from error
+
+
 def kind(text: str) -> str:
     """The object kind that a user means: ``pods``, ``pod``, ``po`` and ``Pod`` are one."""
     wanted = text.lower()

@@ -17,9 +17,9 @@ from cotenant.stack import ports
 from cotenant.stack.home import StackHome
 from cotenant.stack.nats import NatsChild, prepare_nats
 from cotenant.stack.processes import Child
+from cotenant.stack.services import LEADERS
 from cotenant_common.runtime.settings import variable_prefix
 
-LEADERS: Final = ("gateway", "scheduler", "quota", "profiler", "descheduler")
 _NODE_MEMORY_BYTES: Final = 1 << 30
 _STOP_S: Final = 8.0
 
@@ -29,7 +29,6 @@ class Member:
     """One process. ``up`` is what the run wants, not what is."""
 
     name: str
-    service: str
     child: Child
     cable: Cable
     health_url: str
@@ -37,8 +36,7 @@ class Member:
 
     @property
     def pid(self) -> int | None:
-        process = self.child.process
-        return process.pid if process is not None and process.returncode is None else None
+        return self.child.pid
 
 
 @dataclass(slots=True)
@@ -49,7 +47,6 @@ class Fleet:
     cgroup_root: str
     copies: int = 1
     nodes: tuple[str, ...] = ("fault-0", "fault-1")
-    log_level: str = "info"
     members: dict[str, Member] = field(default_factory=dict)
     gateway_urls: list[str] = field(default_factory=list)
     _nats: NatsChild | None = None
@@ -96,7 +93,7 @@ class Fleet:
 
     def kill(self, name: str) -> None:
         """At once and without a farewell; ``start_again`` brings it back."""
-        pid = self._pid(name)
+        pid = self._child(name).pid
         if name != NATS:
             self.members[name].up = False
         if pid is not None:
@@ -115,7 +112,7 @@ class Fleet:
         self.members[name].up = True
 
     def signal(self, name: str, number: signal.Signals) -> None:
-        pid = self._pid(name)
+        pid = self._child(name).pid
         if pid is not None:
             with suppress(ProcessLookupError):
                 os.kill(pid, number)
@@ -132,10 +129,6 @@ class Fleet:
     def _child(self, name: str) -> Child:
         return self.nats.child if name == NATS else self.members[name].child
 
-    def _pid(self, name: str) -> int | None:
-        process = self._child(name).process
-        return process.pid if process is not None and process.returncode is None else None
-
     def _port(self) -> int:
         self._ports.append(ports.choose("fault run", None, None, self._ports))
         return self._ports[-1]
@@ -148,7 +141,7 @@ class Fleet:
             "nats_servers": f"nats://{ports.LOOPBACK}:{cable.port}",
             "nats_token_file": self.home.nats_token,
             "http_port": health_port,
-            "log_level": self.log_level,
+            "log_level": "info",
             "instance": name,
         }
         prefix = variable_prefix(service)
@@ -159,7 +152,7 @@ class Fleet:
             environment=dict(os.environ)
             | {prefix + key.upper(): str(value) for key, value in {**common, **settings}.items()},
         )
-        self.members[name] = Member(name, service, child, cable, f"http://{ports.LOOPBACK}:{health_port}")
+        self.members[name] = Member(name, child, cable, f"http://{ports.LOOPBACK}:{health_port}")
         await child.start()
 
     def _settings_of(self, service: str) -> dict[str, Any]:

@@ -18,9 +18,10 @@ from cotenant.bench import rig
 from cotenant.client import CotenantClient
 from cotenant.errors import CotenantError
 from cotenant.faults import checks
-from cotenant.faults.fleet import LEADERS, Fleet
+from cotenant.faults.fleet import Fleet
 from cotenant.faults.load import Load
 from cotenant.faults.plan import NATS, Fault, FaultKind, draw
+from cotenant.stack.services import LEADERS
 
 Say = Callable[[str], None]
 
@@ -42,11 +43,11 @@ class Outcome:
 
 
 @asynccontextmanager
-async def running_fleet(copies: int, log_level: str = "info", root: Path | None = None) -> AsyncIterator[Fleet]:
+async def running_fleet(copies: int, root: Path | None = None) -> AsyncIterator[Fleet]:
     """A fleet in a directory and a cgroup of its own; both are gone afterwards, and every pod with them."""
     with tempfile.TemporaryDirectory(prefix="cotenant-faults-") as directory:
         home = root or Path(directory) / "home"
-        fleet = Fleet(home, f"cotenant-{secrets.token_hex(3)}", copies, log_level=log_level)
+        fleet = Fleet(home, f"cotenant-{secrets.token_hex(3)}", copies)
         try:
             await fleet.start()
             yield fleet
@@ -176,13 +177,13 @@ async def _settle(fleet: Fleet, client: CotenantClient, load: Load, outcome: Out
         await asyncio.sleep(0.5)
 
 
-async def wait_ready(fleet: Fleet, say: Say, timeout_s: float = _READY_S) -> None:
+async def wait_ready(fleet: Fleet, say: Say) -> None:
     """Until every process says that it is ready and every service has a leader. Raise CotenantError."""
-    deadline = time.monotonic() + timeout_s
+    deadline = time.monotonic() + _READY_S
     async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=2)) as session, clients(fleet) as found:
         while missing := [*await _unready(fleet, session), *await _leaderless(found)]:
             if time.monotonic() > deadline:
-                raise CotenantError(f"not ready after {timeout_s:g} s: {'; '.join(missing)}")
+                raise CotenantError(f"not ready after {_READY_S:g} s: {'; '.join(missing)}")
             await fleet.revive()
             say(f"waiting for {missing[0]}")
             await asyncio.sleep(0.1)
@@ -212,12 +213,12 @@ async def _leaderless(found: list[CotenantClient]) -> list[str]:
     return missing or ([] if states[0]["nodes"]["ready"] else ["no node is ready"])
 
 
-async def recovery(fleet: Fleet, name: str, say: Say = lambda _: None) -> float:
+async def recovery(fleet: Fleet, name: str) -> float:
     """Seconds from ``kill -9`` of one process, started again at once, until everything takes work again."""
     started = time.monotonic()
     fleet.kill(name)
     await fleet.start_again(name)
-    await wait_ready(fleet, say)
+    await wait_ready(fleet, lambda _: None)
     return time.monotonic() - started
 
 

@@ -5,6 +5,7 @@ from typing import Final
 
 from cotenant.hollow.plan import FleetPlan
 from cotenant.hollow.pod import HollowPod
+from cotenant_agent.adapters.manifests import PodPlan
 from cotenant_common.contracts.messages.telemetry import NodeSignal, NodeUsage, PodSignal, PodUsage, Usage
 from cotenant_common.model.pod import Pod
 from cotenant_common.model.qos import QosClass
@@ -16,8 +17,7 @@ _SUSPECTS: Final = 5
 
 
 def usage_of(node: str, now_ms: int, fleet: FleetPlan, pods: Sequence[HollowPod]) -> NodeUsage:
-    running = [pod for pod in pods if pod.running and pod.plan is not None]
-    shown = [_pod_usage(pod.plan.pod, pod) for pod in running if pod.plan is not None]
+    shown = [_pod_usage(plan.pod, hollow) for plan, hollow in _running(pods)]
     cpu = _SYSTEM_MILLI + sum(one.cpu_milli or 0 for one in shown)
     memory = _SYSTEM_BYTES + sum(one.memory_bytes or 0 for one in shown)
     return NodeUsage(
@@ -36,6 +36,10 @@ def usage_of(node: str, now_ms: int, fleet: FleetPlan, pods: Sequence[HollowPod]
     )
 
 
+def _running(pods: Sequence[HollowPod]) -> list[tuple[PodPlan, HollowPod]]:
+    return [(pod.plan, pod) for pod in pods if pod.running and pod.plan is not None]
+
+
 def _pod_usage(pod: Pod, hollow: HollowPod) -> PodUsage:
     return PodUsage(
         uid=pod.uid,
@@ -51,13 +55,13 @@ def _pod_usage(pod: Pod, hollow: HollowPod) -> PodUsage:
 
 def signal_of(node: str, now_ms: int, fleet: FleetPlan, pods: Sequence[HollowPod]) -> NodeSignal | None:
     """Pods with a target and the busiest best-effort pods beside them, on a machine that nothing disturbs."""
-    running = [pod for pod in pods if pod.running and pod.plan is not None]
-    targets = [pod for pod in running if pod.plan is not None and pod.plan.target is not None]
+    running = _running(pods)
+    targets = [(plan, hollow) for plan, hollow in running if plan.target is not None]
     if not targets:
         return None
-    others = [pod for pod in running if pod.plan is not None and pod.plan.pod.qos is QosClass.BE and pod not in targets]
-    suspects = sorted(others, key=lambda pod: -(pod.demand.cpu_milli or 0))[:_SUSPECTS]
-    signals = [_signal(pod.plan.pod, pod) for pod in (*targets, *suspects) if pod.plan is not None]
+    others = [(plan, hollow) for plan, hollow in running if plan.target is None and plan.pod.qos is QosClass.BE]
+    suspects = sorted(others, key=lambda one: -(one[1].demand.cpu_milli or 0))[:_SUSPECTS]
+    signals = [_signal(plan.pod, hollow) for plan, hollow in (*targets, *suspects)]
     return NodeSignal(node=node, at_ms=now_ms, interval_ms=fleet.usage_interval_ms, pods=signals)
 
 

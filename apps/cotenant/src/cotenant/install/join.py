@@ -9,6 +9,7 @@ from typing import Any, Final
 from pydantic import SecretStr
 
 from cotenant.errors import BadInputError, CotenantError, NoConnectionError, RefusedError
+from cotenant.stack.home import boot_id
 from cotenant_common.bus.login import Login
 from cotenant_common.bus.nats_bus import NatsBus, connect
 from cotenant_common.bus.protocol import BusError
@@ -19,7 +20,6 @@ from cotenant_common.contracts.permissions import agent_user
 from cotenant_common.model.ids import encode_token
 
 _CONNECT_S: Final = 10.0
-_BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +87,7 @@ async def _examine(bus: NatsBus, member: Membership) -> str:
     entry = await (await bus.bucket(NODES)).get(key)
     if alive is not None and entry is not None and entry.value is not None:
         other = codec.decode(NodeInventory, entry.value).boot_id
-        if other and other != _BOOT_ID.read_text().strip():
+        if other and other != boot_id():
             raise RefusedError(
                 f"another machine reports as node {member.node!r} at this moment; choose another name with --node"
             )

@@ -9,12 +9,11 @@ from typing import Any, Final
 import yaml
 
 from cotenant.install.units import NATS, Paths, render_target, render_unit
-from cotenant.stack.services import SERVICES
+from cotenant.stack.services import LEADERS, SERVICES
 
 AGENT: Final = "agent"
 SERVER_ROLE: Final = "server"
 ALL_ROLE: Final = "all"
-ROLES: Final = (ALL_ROLE, SERVER_ROLE, NATS, *SERVICES)
 USER: Final = "cotenant"
 SYSUSERS: Final = PurePosixPath("/etc/sysusers.d/cotenant.conf")
 TARGET: Final = "cotenant.target"
@@ -41,7 +40,7 @@ def parts_of(role: str) -> tuple[str, ...]:
     if role == ALL_ROLE:
         return (NATS, *SERVICES)
     if role == SERVER_ROLE:
-        return (NATS, *(name for name in SERVICES if name != AGENT))
+        return (NATS, *LEADERS)
     return (role,)
 
 

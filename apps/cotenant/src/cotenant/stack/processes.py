@@ -52,6 +52,11 @@ class Child:
     last_exit: int | None = None
     process: asyncio.subprocess.Process | None = field(default=None, repr=False)
 
+    @property
+    def pid(self) -> int | None:
+        """None: it does not run."""
+        return self.process.pid if self.process is not None and self.process.returncode is None else None
+
     async def start(self) -> None:
         with self.log.open("ab") as output:
             self.process = await asyncio.create_subprocess_exec(

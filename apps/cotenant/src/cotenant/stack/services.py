@@ -15,7 +15,9 @@ from cotenant_common.contracts.permissions import agent_user, service_user
 from cotenant_common.runtime.service import Factory
 from cotenant_common.runtime.settings import ServiceSettings, SettingsError, load_settings, variable_prefix
 
-SERVICES: Final = ("gateway", "scheduler", "quota", "profiler", "descheduler", "agent")
+LEADERS: Final = ("gateway", "scheduler", "quota", "profiler", "descheduler")
+"""Those of which one copy leads, by a lease."""
+SERVICES: Final = (*LEADERS, "agent")
 """In the order in which they are started; any order works."""
 
 _FACTORIES: Final[Mapping[str, tuple[str, str]]] = {
